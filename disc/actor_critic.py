@@ -1,0 +1,242 @@
+"""What PPO, PPO-AMBER and DISC have in common: the state, and one iteration's order of stages.
+
+An algorithm brings two functions: `estimate`, which reads the replay and decides what to learn
+from, and `policy_loss`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc import (
+    distributions,
+    importance,
+    minibatch,
+    networks,
+    normalize,
+    optim,
+    seeding,
+    surrogates,
+)
+from disc import replay as replays
+from disc.minibatch import Parts, Rows, Table
+from disc.networks import MLP, GaussianPolicy
+from disc.normalize import Normalizer, Scale
+from disc.policy import Policy
+from disc.replay import BatchReplay
+from disc.snapshot import Estimate
+from disc.types import Metrics, Rollout, Spec
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """Everything that changes during a run, but the environments."""
+
+    policy: optim.Learner  # of a GaussianPolicy
+    value: optim.Learner  # of an MLP, S → 1
+    normalizer: Normalizer
+    replay: BatchReplay
+    seed: int  # all randomness derives from the seed and these counters
+    step: int  # environment steps taken
+    iteration: int  # updates done
+
+
+State = TypeVar("State", bound=ActorCritic)
+
+
+def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict[str, Any]:
+    """The fields of a fresh state.
+
+    Orthogonal weights, policy head of gain 0.01, value head of gain 1, log σ = 0.
+    """
+    rng = seeding.generator(seed, seeding.NETWORKS)
+    s, d, widths = spec.observation_size, spec.action_size, config.widths
+    policy = GaussianPolicy(
+        networks.init_mlp(rng, (s, *widths, d), head_gain=0.01), jnp.zeros(d, jnp.float32)
+    )
+    value = networks.init_mlp(rng, (s, *widths, 1), head_gain=1.0)
+    return {
+        "policy": optim.init(policy),
+        "value": optim.init(value),
+        "normalizer": normalize.init(s, num_envs),
+        "replay": replays.init(length, config.horizon, spec),
+        "seed": seed,
+        "step": 0,
+        "iteration": 0,
+    }
+
+
+def act(config: Any, spec: Spec, state: ActorCritic) -> Policy:
+    """The behaviour policy of the next rollout: frozen, in numpy."""
+    policy: GaussianPolicy = jax.tree.map(np.asarray, state.policy.parameters)
+    scale = normalize.scale(state.normalizer)
+    return Policy(
+        weights=tuple(layer.weight for layer in policy.mean),  # type: ignore[misc]
+        biases=tuple(layer.bias for layer in policy.mean),  # type: ignore[misc]
+        log_std=policy.log_std,  # type: ignore[arg-type]
+        observation_mean=scale.mean,
+        observation_inverse_std=scale.inverse_std,
+        observation_shape=spec.observation_shape,
+        action_low=spec.action_low,
+        action_high=spec.action_high,
+        action_shape=spec.action_shape,
+        clip_actions=config.clip_actions,
+    )
+
+
+def observe(config: Any, state: State, rollout: Rollout) -> State:
+    """The state after a rollout: statistics moved, batch stored."""
+    return replace(
+        state,
+        normalizer=normalize.update(state.normalizer, rollout, config.gamma),
+        replay=replays.push(state.replay, rollout, state.iteration),
+        step=state.step + len(rollout.reward),
+    )
+
+
+Estimator = Callable[[Any, GaussianPolicy, MLP, Scale, BatchReplay], Estimate]
+
+
+def improve(
+    config: Any,
+    state: State,
+    threads: int,
+    estimate: Estimator,
+    policy_loss: minibatch.Loss,
+    coefficients: Any = (),
+) -> tuple[State, Metrics]:
+    """Read the replay, draw the minibatches, and move policy and value by their losses.
+
+    Args:
+        config: the algorithm's.
+        state: as `observe` left it.
+        threads: 2 or more update the policy and the value network side by side.
+        estimate: reads the replay.
+        policy_loss: of some rows.
+        coefficients: passed on to the policy loss.
+
+    Returns:
+        The state after the iteration, and what was measured.
+    """
+    scale, clock = normalize.scale(state.normalizer), time.perf_counter()
+    found = jax.block_until_ready(
+        estimate(config, state.policy.parameters, state.value.parameters, scale, state.replay)
+    )
+    table = Table(state.replay, scale, found)
+    read = time.perf_counter()
+
+    drawn = minibatch.draw(
+        seeding.generator(state.seed, seeding.MINIBATCHES, state.iteration),
+        np.asarray(state.replay.age),
+        np.asarray(found.included),
+        config.horizon,
+        config.epochs,
+        config.gradient_steps,
+    )
+    progressed = state.step - config.horizon
+    learning_rate = optim.anneal(
+        config.learning_rate, config.learning_rate_floor, progressed, config.anneal_steps
+    )
+    rows = config.horizon // config.gradient_steps
+
+    def descend(
+        loss: minibatch.Loss, learner: optim.Learner, coefficients: Any
+    ) -> tuple[optim.Learner, dict[str, jax.Array]]:
+        return minibatch.descend(
+            loss, config, rows, learner, table, drawn, learning_rate, coefficients
+        )
+
+    (policy, policy_measured), (value, value_measured) = minibatch.together(
+        threads,
+        lambda: descend(policy_loss, state.policy, coefficients),
+        lambda: descend(value_loss, state.value, ()),
+    )
+    metrics = {
+        **_summary(config, policy_measured, value_measured),
+        **{name: float(x) for name, x in found.measured.items()},
+        "train/entropy": float(distributions.entropy(policy.parameters.log_std)),
+        "train/std": float(np.mean(np.exp(policy.parameters.log_std))),
+        "train/learning_rate": learning_rate,
+        "time/reading": read - clock,
+        "time/updating": time.perf_counter() - read,
+    }
+    state = replace(state, policy=policy, value=value, iteration=state.iteration + 1)
+    return state, metrics
+
+
+def value_loss(config: Any, value: MLP, rows: Rows, _: Any) -> Parts:
+    """Clipped squared error against the target, times the value coefficient."""
+    predicted = networks.forward(value, rows.observation)[:, 0]
+    epsilon = config.epsilon if config.value_clip else None
+    loss = surrogates.clipped_value_loss(predicted, rows.target, rows.value, epsilon)
+    return Parts(
+        numerator=config.value_coefficient * jnp.sum(rows.mask * loss),
+        denominator=jnp.sum(rows.mask),
+        penalty=0.0,
+        measured={"value_loss": loss},
+    )
+
+
+def ratio_of(policy: GaussianPolicy, rows: Rows) -> tuple[jax.Array, jax.Array]:
+    """(log ρ_{t,d}, mean u(s)) of some rows under a policy, both (M, D)."""
+    mean = networks.forward(policy.mean, rows.observation)
+    log_ratio = importance.log_ratio(
+        rows.action, mean, policy.log_std[None], rows.mean, rows.log_std
+    )
+    return log_ratio, mean
+
+
+def measure_ratio(
+    policy: GaussianPolicy,
+    rows: Rows,
+    mean: jax.Array,
+    log_ratio: jax.Array,
+    objective: jax.Array,
+    clipped: jax.Array,
+) -> dict[str, jax.Array]:
+    """What is logged about importance weights at each gradient step, (M,) each.
+
+    Args:
+        policy: the current policy.
+        rows: the samples.
+        mean: u(s), (M, D).
+        log_ratio: log ρ_{t,d}, (M, D).
+        objective: each sample's clipped w·Â, (M,).
+        clipped: which dimensions have no gradient, (M, D) or (M, 1).
+    """
+    log_rho = importance.joint(log_ratio)
+    return {
+        "objective": objective,
+        "rho": 1.0 + jnp.abs(importance.ratio(log_rho) - 1.0),
+        "rho_d": 1.0 + jnp.mean(jnp.abs(importance.ratio(log_ratio) - 1.0), axis=1),
+        "vanished": jnp.all(clipped, axis=1).astype(jnp.float32),
+        "clipped_dimensions": jnp.mean(clipped.astype(jnp.float32), axis=1),
+        "j_is": 0.5 * jnp.square(log_rho),
+        "kl": distributions.gaussian_kl(rows.mean, rows.log_std, mean, policy.log_std[None]),
+    }
+
+
+def _summary(config: Any, policy: dict[str, jax.Array], value: dict[str, jax.Array]) -> Metrics:
+    """Means over an iteration's gradient steps, or over its last epoch's."""
+
+    def over(values: jax.Array, last_epoch: bool = False) -> float:
+        steps = np.asarray(values)
+        return float(np.mean(steps[-config.gradient_steps :] if last_epoch else steps))
+
+    return {
+        "train/objective": over(policy["objective"]),
+        "train/value_loss": over(value["value_loss"]),
+        "is/j_is": over(policy["newest/j_is"]),
+        "is/kl": over(policy["newest/kl"]),
+        "is/rho_last": over(policy["rho"], last_epoch=True),
+        "is/rho_d_last": over(policy["rho_d"], last_epoch=True),
+        "is/vanished": over(policy["vanished"], last_epoch=True),
+        "is/clipped_dimensions": over(policy["clipped_dimensions"], last_epoch=True),
+    }

@@ -1,0 +1,289 @@
+"""The Python interface: agents that learn, act, save and load."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from disc import checkpoint, logs, policy, runs
+from disc.algos import disc, ppo, ppo_amber
+from disc.envs import Environments, Maker, Source
+from disc.policy import Policy
+from disc.runs import RunDirectory
+from disc.train import Callback, Plan, train
+from disc.types import DiscError, Floats, Metrics
+
+
+class Agent:
+    """An algorithm, an environment and all that is learned.
+
+    Args:
+        env: a task's short name (`hopper`), a Gymnasium id, `package.module:factory`, an
+            environment, or a function that makes one.
+        seed: all randomness derives from it.
+        num_envs: E; the horizon's N steps are split over them.
+        threads: cores to use; all there are if None.
+        env_kwargs: for making the environment.
+        **options: the algorithm's options; see its `Config`.
+    """
+
+    algorithm: ClassVar[ModuleType]
+
+    def __init__(
+        self,
+        env: Source,
+        *,
+        seed: int = 0,
+        num_envs: int = 1,
+        threads: int | None = None,
+        env_kwargs: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = make_config(self.algorithm, options)
+        check_counts(seed=seed, num_envs=num_envs, threads=threads)
+        if self.config.horizon % num_envs:
+            raise DiscError(
+                f"num_envs must divide the horizon, {self.config.horizon}, and {num_envs} doesn't."
+            )
+        self.threads = threads or len(os.sched_getaffinity(0))
+        runs.configure_jax(self.threads)
+        self.maker = Maker(env, env_kwargs or {})
+        self.env = Environments(self.maker, num_envs)
+        self.state: Any = self.algorithm.init(self.config, self.env.spec, num_envs, seed)
+        self.elapsed = 0.0  # seconds of training, over all processes that took part
+        self.metrics: list[Metrics] = []  # the rows of `progress.csv`
+        self._started = False
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.state.seed
+
+    @property
+    def num_envs(self) -> int:
+        """E."""
+        return len(self.env.lanes)
+
+    @property
+    def policy(self) -> Policy:
+        """The current policy, in numpy."""
+        return self.algorithm.act(self.config, self.env.spec, self.state)
+
+    def predict(
+        self, observation: ArrayLike, deterministic: bool = True, clip: bool | None = None
+    ) -> tuple[Floats, None]:
+        """The action for one observation or a batch of them; see `Policy.predict`."""
+        return self.policy.predict(observation, deterministic, clip)
+
+    def learn(
+        self,
+        steps: int,
+        *,
+        out: str | Path | None = None,
+        eval_every: int = runs.EVAL_EVERY,
+        eval_episodes: int = 10,
+        checkpoint_every: int = runs.CHECKPOINT_EVERY,
+        callbacks: Iterable[Callback] = (),
+        progress: bool = True,
+    ) -> Self:
+        """Train for `steps` more environment steps.
+
+        Args:
+            steps: environment steps, rounded up to whole iterations.
+            out: a run directory to make; nothing is written if None.
+            eval_every: steps between evaluations; 0 turns them off.
+            eval_episodes: episodes in one.
+            checkpoint_every: steps between checkpoints; 0 turns them off. The environments are
+                reset at each, also if nothing is written, so that `out` does not change a run.
+            callbacks: called as `callback(agent, row)` after every iteration; one that returns
+                False stops the run.
+            progress: show a progress bar on standard error.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            KeyboardInterrupt: after Ctrl-C or SIGTERM, once the iteration is finished and saved.
+        """
+        check_counts(steps=steps)
+        plan = Plan(self.state.step + steps, eval_every, eval_episodes, checkpoint_every)
+        directory = RunDirectory.create(Path(out), self, plan) if out is not None else None
+        return self._run(plan, directory, tuple(callbacks), progress)
+
+    def _run(
+        self,
+        plan: Plan,
+        directory: RunDirectory | None,
+        callbacks: tuple[Callback, ...],
+        progress: bool,
+    ) -> Self:
+        runs.check_plan(plan)
+        if self.config.anneal_steps is None:
+            self.config = dataclasses.replace(self.config, anneal_steps=plan.steps)
+        if not self._started:
+            self.env.reset(self.seed, self.state.step)
+            self._started = True
+        eval_env = self.maker.make() if plan.eval_every else None
+        title = f"{self.algorithm.NAME} on {self.maker.name}"
+        reporter = logs.Reporter(title, plan.steps, progress)
+
+        def record(row: Metrics) -> None:
+            known = {name: value for name, value in row.items() if value == value}
+            self.metrics.append(known)
+            if directory is not None:
+                directory.record(row)
+            reporter.update(self.state.step, known)
+
+        def save() -> None:
+            if directory is not None:
+                directory.save(self)
+
+        try:
+            finished = train(self, plan, eval_env, record, save, callbacks)
+            save()
+        finally:
+            reporter.close()
+            if eval_env is not None:
+                eval_env.close()
+            if directory is not None:
+                directory.close()
+        if not finished and not callbacks:
+            raise KeyboardInterrupt
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write a policy file: weights, normaliser, bounds, options, versions and scores."""
+        runs.write_policy(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, env: Source | None = None, **options: Any) -> Self:
+        """An agent with the networks and the normaliser of a policy file.
+
+        It acts as the saved one did. Learning goes on from its networks with fresh optimisers
+        and an empty replay; `disc.resume` goes on exactly, from a run directory.
+
+        Args:
+            path: a policy file.
+            env: the environment; the one named in the file if None.
+            **options: instead of those in the file.
+        """
+        file = policy.read(path)
+        info = file.info
+        if info.get("algorithm") != cls.algorithm.NAME:
+            raise DiscError(
+                f"{path}: a policy of {info.get('algorithm')}, not of {cls.algorithm.NAME}."
+            )
+        source = env if env is not None else info.get("env")
+        if source is None:
+            raise DiscError(f"{path}: does not say how to make its environment; pass env.")
+        known = {field.name for field in dataclasses.fields(cls.algorithm.Config)}
+        saved = {name: value for name, value in info["config"].items() if name in known}
+        kwargs = info.get("env_kwargs") if env is None else None
+        agent = cls(source, env_kwargs=kwargs, **{"seed": info["seed"], **saved, **options})
+        agent.state = runs.read_networks(agent.state, file)
+        return agent
+
+
+class DISC(Agent):
+    """Dimension-wise importance sampling weight clipping (Han and Sung, 2019)."""
+
+    algorithm = disc
+
+
+class PPO(Agent):
+    """Proximal policy optimisation (Schulman et al., 2017)."""
+
+    algorithm = ppo
+
+
+class PPOAMBER(Agent):
+    """PPO with adaptive multi-batch experience replay (Han and Sung, 2017)."""
+
+    algorithm = ppo_amber
+
+
+AGENTS: dict[str, type[Agent]] = {agent.algorithm.NAME: agent for agent in (DISC, PPO, PPOAMBER)}
+
+
+def resume(
+    run: str | Path,
+    steps: int | None = None,
+    *,
+    env: Source | None = None,
+    threads: int | None = None,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = True,
+) -> Agent:
+    """Go on with a run, exactly as if it had not stopped.
+
+    Args:
+        run: a run directory.
+        steps: the run's steps in all; as planned when it began if None.
+        env: the environment, for a run whose environment was an object or a function.
+        threads: cores to use; as when the run began if None.
+        callbacks: see `Agent.learn`.
+        progress: show a progress bar on standard error.
+    """
+    directory = RunDirectory.open(Path(run))
+    config = directory.config
+    if env is None and config["env"] is None:
+        raise DiscError(f"{run}: its environment was made in Python; use disc.resume(…, env=…).")
+    plan = dataclasses.replace(Plan(**config["plan"]), **({"steps": steps} if steps else {}))
+    agent = AGENTS[config["algorithm"]](
+        env if env is not None else config["env"],
+        seed=config["seed"],
+        num_envs=config["num_envs"],
+        threads=threads or config["threads"],
+        env_kwargs=config["env_kwargs"],
+        **config["config"],
+    )
+    found, complaints = checkpoint.newest(directory.checkpoints, agent.state)
+    if plan.steps <= found.state.step:
+        raise DiscError(f"{run}: is at step {found.state.step:,} already; give more with --steps.")
+    reporter = logs.Reporter("", plan.steps, progress)
+    for complaint in complaints:
+        reporter.say(f"{complaint} Going on from the checkpoint before it.")
+    agent.state, agent.elapsed = found.state, float(found.info["elapsed"])
+    back = agent.state.step - found.taken.shape[0] * found.taken.shape[1]
+    agent.env.reset(agent.seed, back)
+    if found.taken.size:
+        reporter.say(f"Taking {found.taken[..., 0].size:,} steps again to bring back the episode …")
+        agent.env.retrace(found.taken, agent.policy.bound)
+    if not np.array_equal(agent.env.where(), found.where):
+        reporter.say(
+            f"{agent.maker.name} does not repeat itself under a seed: a new episode starts here, "
+            "and the run will differ from an uninterrupted one."
+        )
+        agent.env.reset(agent.seed, agent.state.step)
+    agent.metrics = directory.rewind(agent.state.step)
+    agent._started = True
+    return agent._run(plan, directory, tuple(callbacks), progress)
+
+
+def make_config(algorithm: ModuleType, options: dict[str, Any]) -> Any:
+    """The algorithm's config; an option that is not its own is refused."""
+    known = [field.name for field in dataclasses.fields(algorithm.Config)]
+    for name in options:
+        if name not in known:
+            raise DiscError(f"{algorithm.NAME} has no option {name}; it has {', '.join(known)}.")
+    if "widths" in options:
+        options = {**options, "widths": tuple(options["widths"])}
+    try:
+        return algorithm.Config(**options)
+    except TypeError as error:
+        raise DiscError(f"{algorithm.NAME}: an option is of the wrong type ({error}).") from error
+
+
+def check_counts(**counts: int | None) -> None:
+    """Refuse what is no whole number, or below 1 (a seed: below 0)."""
+    for name, value in counts.items():
+        low = 0 if name == "seed" else 1
+        if value is not None and (not isinstance(value, int | np.integer) or value < low):
+            raise DiscError(f"{name} must be a whole number of at least {low}, not {value!r}.")

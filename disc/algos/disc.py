@@ -1,0 +1,121 @@
+"""DISC (Han and Sung, 2019): each dimension of the importance weight clipped by itself.
+
+Against PPO-AMBER three things change. The clip and the inclusion of old batches look at
+ρ_{t,d} instead of ρ_t, a penalty J_IS holds the policy near the newest batch's, and V-trace's
+truncated weights enter the advantages of old batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from disc import actor_critic, advantages, importance, snapshot, surrogates
+from disc.actor_critic import ActorCritic, act, observe
+from disc.config import BatchConfig, Checker
+from disc.minibatch import Parts, Rows
+from disc.networks import MLP, GaussianPolicy
+from disc.normalize import Scale
+from disc.replay import BatchReplay
+from disc.snapshot import Estimate
+from disc.types import Metrics, Spec
+
+__all__ = ["NAME", "Config", "State", "act", "init", "observe", "update"]
+
+NAME = "disc"
+
+
+@dataclass(frozen=True)
+class Config(BatchConfig):
+    """Options of DISC."""
+
+    epsilon: float = 0.4
+    """Clipping factor ε of each dimension's ratio ρ_{t,d}, and of the value (paper, Table A.1)."""
+    epsilon_b: float = 0.1
+    """Batch inclusion ε_b: a batch is reused if its mean |ρ_{t,d} − 1| is below; 0 reuses nothing
+    (paper, eq. 5 and Table A.1)."""
+    replay_length: int = 64
+    """L: batches in the replay (paper, Table A.1)."""
+    advantage: Literal["gae_v", "gae"] = "gae_v"
+    """Advantage estimator: GAE with V-trace, or plain GAE (paper, section 5.3)."""
+    penalty: Literal["is", "kl", "none"] = "is"
+    """What holds the policy near the old one: J_IS, J_KL or nothing (paper, section 5.3)."""
+    j_targ: float = 1e-3
+    """J_targ: where the adaptive factor keeps the penalty (text and authors' code; Table A.1 has
+    1e-4)."""
+    alpha_is: float = 1.0
+    """α_IS at the start; then it doubles or halves to keep the penalty near J_targ (paper,
+    eq. 3)."""
+    divide_by_mean_ratio: bool = True
+    """Divide the objective by the mean clipped weight (authors' code)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = Checker(self)
+        check.below_one("epsilon")
+        check.at_least(0, "epsilon_b", "j_targ", "alpha_is")
+        check.at_least(1, "replay_length")
+
+
+@dataclass(frozen=True)
+class State(ActorCritic):
+    """Everything that changes during a run of DISC."""
+
+    alpha_is: float
+
+
+def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
+    """A fresh state."""
+    fields = actor_critic.init(config, config.replay_length, spec, num_envs, seed)
+    return State(**fields, alpha_is=config.alpha_is)
+
+
+def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
+    """One iteration of DISC; then α_IS follows the penalty."""
+    alpha = state.alpha_is
+    state, metrics = actor_critic.improve(config, state, threads, estimate, policy_loss, alpha)
+    if config.penalty != "none":
+        penalty = metrics["is/j_is" if config.penalty == "is" else "is/kl"]
+        state = replace(state, alpha_is=surrogates.adapt(alpha, penalty, config.j_targ))
+    return state, {**metrics, "is/alpha": alpha}
+
+
+@partial(jax.jit, static_argnames="config")
+def estimate(
+    config: Config, policy: GaussianPolicy, value: MLP, scale: Scale, replay: BatchReplay
+) -> Estimate:
+    """GAE-V over all batches whose ratios are near 1, dimension by dimension."""
+    ratios = snapshot.ratios(policy, scale, replay)
+    included = importance.include(ratios.dimension_deviation, replay.age, config.epsilon_b)
+    steps = snapshot.steps(config, value, scale, replay, included)
+    rho = importance.ratio(ratios.log_rho)
+    advantage, target = (
+        advantages.gae_v(*steps, rho.T) if config.advantage == "gae_v" else advantages.gae(*steps)
+    )
+    weight = jnp.minimum(1.0, rho)
+    return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target)
+
+
+def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, alpha_is: jax.Array) -> Parts:
+    """−mean(wÂ) / mean(w) + α_IS J_IS (paper, eq. 2, w the dimension-wise clipped weight)."""
+    log_ratio, mean = actor_critic.ratio_of(policy, rows)
+    weight = surrogates.dimension_clip(log_ratio, rows.advantage, config.epsilon)
+    objective = weight * rows.advantage
+    penalty: jax.Array | float = 0.0
+    if config.penalty == "is":
+        penalty = surrogates.is_penalty(log_ratio, rows.mask)
+    elif config.penalty == "kl":
+        penalty = surrogates.kl_penalty(
+            mean, policy.log_std[None], rows.mean, rows.log_std, rows.mask
+        )
+    clipped = surrogates.clipped(log_ratio, rows.advantage[:, None], config.epsilon)
+    return Parts(
+        numerator=-jnp.sum(objective),
+        denominator=jnp.sum(rows.mask * weight if config.divide_by_mean_ratio else rows.mask),
+        penalty=alpha_is * penalty,
+        measured=actor_critic.measure_ratio(policy, rows, mean, log_ratio, objective, clipped),
+    )

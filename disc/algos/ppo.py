@@ -1,0 +1,79 @@
+"""PPO (Schulman et al., 2017), as the paper's baseline: one batch, the joint ratio clipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from disc import actor_critic, advantages, importance, snapshot, surrogates
+from disc.actor_critic import ActorCritic, act, observe
+from disc.config import BatchConfig, Checker
+from disc.minibatch import Parts, Rows
+from disc.networks import MLP, GaussianPolicy
+from disc.normalize import Scale
+from disc.replay import BatchReplay
+from disc.snapshot import Estimate
+from disc.types import Metrics, Spec
+
+__all__ = ["NAME", "Config", "State", "act", "init", "observe", "update"]
+
+NAME = "ppo"
+
+
+@dataclass(frozen=True)
+class Config(BatchConfig):
+    """Options of PPO."""
+
+    epsilon: float = 0.2
+    """Clipping factor ε of the joint ratio ρ_t, and of the value (paper, Table A.1)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Checker(self).below_one("epsilon")
+
+
+@dataclass(frozen=True)
+class State(ActorCritic):
+    """Everything that changes during a run of PPO."""
+
+
+def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
+    """A fresh state; the replay holds the newest batch only."""
+    return State(**actor_critic.init(config, 1, spec, num_envs, seed))
+
+
+def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
+    """One iteration of PPO."""
+    return actor_critic.improve(config, state, threads, estimate, policy_loss)
+
+
+@partial(jax.jit, static_argnames="config")
+def estimate(
+    config: Config, policy: GaussianPolicy, value: MLP, scale: Scale, replay: BatchReplay
+) -> Estimate:
+    """GAE over the newest batch."""
+    ratios = snapshot.ratios(policy, scale, replay)
+    included = replay.age == 0
+    steps = snapshot.steps(config, value, scale, replay, included)
+    advantage, target = advantages.gae(*steps)
+    weight = jnp.ones_like(ratios.log_rho)
+    return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target)
+
+
+def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, _: Any) -> Parts:
+    """−mean of min(ρÂ, clip_ε(ρ)Â) (paper, eq. 1)."""
+    log_ratio, mean = actor_critic.ratio_of(policy, rows)
+    objective = surrogates.joint_clip(log_ratio, rows.advantage, config.epsilon) * rows.advantage
+    clipped = surrogates.clipped(importance.joint(log_ratio), rows.advantage, config.epsilon)
+    return Parts(
+        numerator=-jnp.sum(objective),
+        denominator=jnp.sum(rows.mask),
+        penalty=0.0,
+        measured=actor_critic.measure_ratio(
+            policy, rows, mean, log_ratio, objective, clipped[:, None]
+        ),
+    )

@@ -1,0 +1,103 @@
+"""Checkpoints: all that changes, in one file that is whole or not there.
+
+At a scheduled checkpoint the environments are reset, interrupted or not, so nothing of theirs
+needs to be saved. A checkpoint at any other moment (the end of a run, Ctrl-C) also holds the
+actions since the last reset; taking them again brings the environments back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc import files
+from disc import replay as replays
+from disc.types import DiscError, Floats
+
+FORMAT = "disc-checkpoint"
+FORMAT_VERSION = 1
+KEPT = 2
+
+State = TypeVar("State")
+
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint file holds."""
+
+    state: Any
+    taken: Floats  # (E, T, D) actions since the last reset
+    where: Floats  # (E, S) observations the environments stood at
+    info: dict[str, Any]
+
+
+def save(directory: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint and remove all but the newest two."""
+    state = checkpoint.state
+    arrays = {f"state/{name}": leaf for name, leaf in _leaves(state).items()}
+    arrays |= {f"replay/{name}": array for name, array in replays.pack(state.replay).items()}
+    arrays |= {"environments/taken": checkpoint.taken, "environments/where": checkpoint.where}
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION, **checkpoint.info}
+    directory.mkdir(exist_ok=True)
+    path = directory / f"step_{state.step:012d}.safetensors"
+    files.write_tensors(path, arrays, header)
+    for old in sorted(directory.glob("step_*.safetensors"))[:-KEPT]:
+        old.unlink()
+    return path
+
+
+def load(path: Path, fresh: State) -> Checkpoint:
+    """Read a checkpoint; `fresh` is an initial state of the same run and gives the structure.
+
+    Raises:
+        DiscError: the file is missing, damaged, or of another run's shape.
+    """
+    arrays, info = files.read_tensors(path, FORMAT, FORMAT_VERSION)
+    try:
+        state = _restore(fresh, arrays)
+        taken, where = arrays["environments/taken"], arrays["environments/where"]
+    except (KeyError, ValueError, TypeError) as error:
+        raise DiscError(f"{path}: does not fit this run's options ({error}).") from error
+    return Checkpoint(state, taken, where, info)
+
+
+def newest(directory: Path, fresh: State) -> tuple[Checkpoint, list[str]]:
+    """The newest checkpoint that is whole, and what was wrong with newer ones."""
+    complaints = []
+    for path in sorted(directory.glob("step_*.safetensors"), reverse=True):
+        try:
+            return load(path, fresh), complaints
+        except DiscError as error:
+            complaints.append(str(error))
+    reason = "; ".join(complaints) or "there is none"
+    raise DiscError(f"{directory}: no checkpoint to go on from ({reason}).")
+
+
+def _tree(state: Any) -> dict[str, Any]:
+    """The state's fields by name, less the replay, which packs itself."""
+    names = [field.name for field in dataclasses.fields(state) if field.name != "replay"]
+    return {name: getattr(state, name) for name in names}
+
+
+def _leaves(state: Any) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(_tree(state))
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    def place(path: Any, blank: Any) -> Any:
+        array = arrays[f"state/{jax.tree_util.keystr(path)}"]
+        if array.shape != np.shape(blank):
+            raise ValueError(f"{jax.tree_util.keystr(path)} has shape {array.shape}")
+        if isinstance(blank, int | float):
+            return type(blank)(array.item())
+        return jnp.asarray(array) if isinstance(blank, jax.Array) else array
+
+    tree = jax.tree_util.tree_map_with_path(place, _tree(fresh))
+    prefix = "replay/"
+    packed = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+    return dataclasses.replace(fresh, **tree, replay=replays.unpack(packed, fresh.replay))

@@ -1,0 +1,91 @@
+"""Options that the batch algorithms share; each algorithm's file adds its own.
+
+A field's docstring is its help text; its default names its source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from disc.types import DiscError
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """Options of PPO, PPO-AMBER and DISC alike."""
+
+    horizon: int = 2048
+    """N: environment steps in a batch, over all environments (paper, Table A.1)."""
+    epochs: int = 10
+    """Passes over the newest batch in an iteration (paper, Table A.1)."""
+    gradient_steps: int = 32
+    """Gradient steps in an epoch; N divided by this is the newest batch's share of a minibatch
+    (paper, Table A.1)."""
+    gamma: float = 0.99
+    """Discount factor γ (paper, Table A.1)."""
+    lam: float = 0.95
+    """λ of the advantage estimator (paper, Table A.1)."""
+    learning_rate: float = 3e-4
+    """Adam's step size β at the start (paper, Table A.1)."""
+    learning_rate_floor: float = 1e-4
+    """The learning rate anneals linearly to 0 but not below this (paper, Table A.1)."""
+    anneal_steps: int | None = None
+    """Environment steps over which the learning rate anneals; may exceed the run's. The run's
+    own steps if None."""
+    widths: tuple[int, ...] = (64, 64)
+    """Hidden layers of the policy and of the value network (paper, Table A.1)."""
+    value_coefficient: float = 0.5
+    """Factor of the value loss (authors' code)."""
+    value_clip: bool = True
+    """Hold the value within ε of its old one, as PPO does with ratios (authors' code)."""
+    bootstrap_time_limits: bool = True
+    """Value the final observation of an episode that a time limit ended; the authors' code treats
+    it as terminal."""
+    clip_actions: bool = False
+    """Clip actions to their bounds before the environment sees them (authors' code: no)."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, naming the option."""
+        check = Checker(self)
+        check.at_least(1, "horizon", "epochs", "gradient_steps")
+        check.within(0, 1, "gamma", "lam")
+        check.at_least(0, "learning_rate_floor", "value_coefficient")
+        check("learning_rate", 0 < self.learning_rate < 1, "above 0 and below 1")
+        check(
+            "learning_rate_floor",
+            self.learning_rate_floor <= self.learning_rate,
+            f"at most the learning rate, {self.learning_rate:g}",
+        )
+        check("widths", bool(self.widths) and min(self.widths) >= 1, "layers of 1 unit or more")
+        if self.anneal_steps is not None:
+            check.at_least(1, "anneal_steps")
+        check(
+            "horizon",
+            self.horizon % self.gradient_steps == 0,
+            f"divisible by gradient_steps, {self.gradient_steps}",
+        )
+
+
+class Checker:
+    """Raises a `DiscError` that names the option."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def __call__(self, option: str, holds: bool, rule: str) -> None:
+        if not holds:  # also for NaN, for which no comparison holds
+            raise DiscError(f"{option} must be {rule}, not {getattr(self.config, option)!r}.")
+
+    def at_least(self, low: float, *options: str) -> None:
+        for option in options:
+            value = getattr(self.config, option)
+            self(option, low <= value < float("inf"), f"at least {low}")
+
+    def within(self, low: float, high: float, *options: str) -> None:
+        for option in options:
+            self(option, low <= getattr(self.config, option) <= high, f"within [{low}, {high}]")
+
+    def below_one(self, *options: str) -> None:
+        for option in options:
+            self(option, 0 <= getattr(self.config, option) < 1, "at least 0 and below 1")

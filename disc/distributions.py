@@ -1,0 +1,25 @@
+"""The diagonal Gaussian beyond what importance sampling needs of it."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+
+def entropy(log_std: jax.Array) -> jax.Array:
+    """Σ_d log σ_d + ½ log 2πe: (..., D) → (...)."""
+    return jnp.sum(log_std + 0.5 * math.log(2.0 * math.pi * math.e), axis=-1)
+
+
+def gaussian_kl(
+    mean: jax.Array, log_std: jax.Array, other_mean: jax.Array, other_log_std: jax.Array
+) -> jax.Array:
+    """KL(p ‖ q) of diagonal Gaussians, (..., D) → (...).
+
+    Σ_d log σ_q − log σ_p + (σ_p² + (m_p − m_q)²) / (2σ_q²) − ½
+    """
+    variance_ratio = jnp.exp(2.0 * (log_std - other_log_std))
+    distance = jnp.square((mean - other_mean) * jnp.exp(-other_log_std))
+    return jnp.sum(other_log_std - log_std + 0.5 * (variance_ratio + distance - 1.0), axis=-1)

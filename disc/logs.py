@@ -1,0 +1,169 @@
+"""The record of a run: `progress.csv`, TensorBoard events, and what the terminal shows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from disc import files
+from disc.types import Metrics
+
+Row = dict[str, float]
+
+
+def read_progress(path: Path) -> list[Row]:
+    """The rows of a `progress.csv`; an empty cell is left out of its row."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = [
+            {name: float(cell) for name, cell in row.items() if cell}
+            for row in csv.DictReader(file)
+        ]
+    return [{**row, "step": int(row["step"])} for row in rows]
+
+
+class ProgressFile:
+    """`progress.csv`: a row an iteration, appended whole.
+
+    Args:
+        path: the file; made, or cut back to `rows`.
+        rows: what it holds already.
+    """
+
+    def __init__(self, path: Path, rows: list[Row]) -> None:
+        self.path, self.columns = path, list[str]()
+        if not rows:
+            return
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = file.read().splitlines(keepends=True)
+        self.columns = next(csv.reader(lines[:1]))
+        files.write_text(path, "".join(lines[: 1 + len(rows)]))
+
+    def append(self, row: Row) -> None:
+        """Add a row; the first one names the columns."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self.columns:
+            self.columns = list(row)
+            writer.writerow(self.columns)
+        writer.writerow([_cell(row.get(name, math.nan)) for name in self.columns])
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(text.getvalue())
+
+
+def _cell(value: float) -> str:
+    return "" if math.isnan(value) else repr(value)
+
+
+class Events:
+    """TensorBoard events beside the CSV."""
+
+    def __init__(self, directory: Path, purge_step: int | None) -> None:
+        from tensorboardX import SummaryWriter
+
+        self.writer = SummaryWriter(str(directory), purge_step=purge_step)
+
+    def append(self, row: Row) -> None:
+        """Write a row's values."""
+        for name, value in row.items():
+            if name != "step" and not math.isnan(value):
+                self.writer.add_scalar(name, value, int(row["step"]))
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.writer.close()
+
+
+class Reporter:
+    """A progress bar on a terminal, plain lines elsewhere.
+
+    Args:
+        title: what runs.
+        total: steps in all.
+        show: False keeps quiet.
+        console: where to; standard error by default.
+    """
+
+    SECONDS_BETWEEN_LINES = 10.0
+
+    def __init__(
+        self, title: str, total: int, show: bool = True, console: Console | None = None
+    ) -> None:
+        self.console = console or Console(stderr=True, quiet=not show, highlight=False)
+        self.title, self.total = title, total
+        self.bar: Progress | None = None
+        self.task = TaskID(0)
+        self.started: tuple[float, int] | None = None  # after the first iteration, which compiles
+        self.spoken = -math.inf
+        self.returns = {"return": "", "eval": ""}
+        if self.console.is_terminal and show:
+            self.bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[text]}"),
+                console=self.console,
+            )
+            self.task = self.bar.add_task(title, total=total, text="compiling …")
+            self.bar.start()
+
+    def update(self, step: int, metrics: Metrics) -> None:
+        """Show where the run stands."""
+        for label, name in (("return", "train/return"), ("eval", "eval/return")):
+            if not math.isnan(metrics.get(name, math.nan)):
+                self.returns[label] = f"{label} {metrics[name]:,.1f}"
+        now = time.monotonic()
+        if self.started is None:
+            self.started = (now, step)
+        seconds, steps = now - self.started[0], step - self.started[1]
+        rate = steps / seconds if seconds > 0 else 0.0
+        left = _duration((self.total - step) / rate) if rate and step < self.total else "0:00"
+        parts = [f"{step:,}/{self.total:,} steps", f"{rate:,.0f} steps/s", f"{left} left"]
+        text = " · ".join([*parts, *filter(None, self.returns.values())])
+        if self.bar is not None:
+            self.bar.update(self.task, completed=min(step, self.total), text=text)
+        elif now - self.spoken > self.SECONDS_BETWEEN_LINES or step >= self.total:
+            self.spoken = now
+            self.say(f"{self.title}: {text}")
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def scores(rows: list[Row]) -> dict[str, Any]:
+    """How well a run did, from its rows: the last and the best evaluation, the last return."""
+    evaluations = [row for row in rows if "eval/return" in row]
+    returns = [row for row in rows if "train/return" in row]
+    result: dict[str, Any] = {}
+    if evaluations:
+        best = max(evaluations, key=lambda row: row["eval/return"])
+        result["last_evaluation"] = _evaluation(evaluations[-1])
+        result["best_evaluation"] = _evaluation(best)
+    if returns:
+        result["last_training_return"] = returns[-1]["train/return"]
+    return result
+
+
+def _evaluation(row: Row) -> dict[str, float]:
+    return {
+        "step": row["step"],
+        "return": row["eval/return"],
+        "return_std": row["eval/return_std"],
+    }

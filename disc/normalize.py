@@ -1,0 +1,110 @@
+"""Running statistics of observations and returns. Raw values are stored; these apply when read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from disc.types import Floats, Rollout
+
+CLIP = 10.0
+EPSILON = 1e-8
+
+
+class Moments(NamedTuple):
+    """Count, mean and variance of all values seen."""
+
+    count: float
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+
+class Normalizer(NamedTuple):
+    """Statistics of observations and of discounted returns."""
+
+    observation: Moments  # of shape (S,)
+    discounted: Moments  # of shape ()
+    running: NDArray[np.float64]  # (E,) discounted return of each environment's current episode
+
+
+class Scale(NamedTuple):
+    """A normaliser as it is applied: one snapshot, in single precision."""
+
+    mean: Floats  # (S,)
+    inverse_std: Floats  # (S,)
+    reward: Floats  # ()
+
+
+def init(observation_size: int, num_envs: int) -> Normalizer:
+    """Statistics of nothing: mean 0 and variance 1, so that they change nothing."""
+
+    def nothing(*shape: int) -> Moments:
+        return Moments(0.0, np.zeros(shape), np.ones(shape))
+
+    return Normalizer(nothing(observation_size), nothing(), np.zeros(num_envs))
+
+
+def combine(moments: Moments, values: NDArray[np.float32] | NDArray[np.float64]) -> Moments:
+    """Moments of what was seen and of `values`, (n, ...) (Chan et al., 1979)."""
+    count, total = float(len(values)), moments.count + len(values)
+    mean = np.mean(values, axis=0, dtype=np.float64)
+    variance = np.var(values, axis=0, dtype=np.float64)
+    delta = mean - moments.mean
+    squares = moments.variance * moments.count + variance * count
+    squares = squares + np.square(delta) * moments.count * count / total
+    return Moments(
+        total, np.asarray(moments.mean + delta * count / total), np.asarray(squares / total)
+    )
+
+
+def update(normalizer: Normalizer, rollout: Rollout, gamma: float) -> Normalizer:
+    """Statistics that have seen `rollout` too.
+
+    The discounted return R_t = γ R_{t−1} + r_t runs on through the batches of an episode and
+    starts anew with the next; rewards will be divided by the root of its variance.
+    """
+    num_envs = len(normalizer.running)
+    rewards = rollout.reward.reshape(num_envs, -1)
+    ends = (rollout.terminated | rollout.truncated).reshape(num_envs, -1)
+    discounted, running = np.empty(rewards.shape), normalizer.running.copy()
+    for e in range(num_envs):
+        value, row = float(running[e]), discounted[e]
+        for t, (reward, end) in enumerate(zip(rewards[e].tolist(), ends[e].tolist(), strict=True)):
+            value = gamma * value + reward
+            row[t] = value
+            value = 0.0 if end else value
+        running[e] = value
+    return Normalizer(
+        combine(normalizer.observation, rollout.observation),
+        combine(normalizer.discounted, discounted.ravel()),
+        running,
+    )
+
+
+def cut(normalizer: Normalizer) -> Normalizer:
+    """Start new discounted returns, as the environments were reset."""
+    return normalizer._replace(running=np.zeros_like(normalizer.running))
+
+
+def scale(normalizer: Normalizer) -> Scale:
+    """The snapshot to normalise with."""
+    observation, discounted = normalizer.observation, normalizer.discounted
+    return Scale(
+        observation.mean.astype(np.float32),
+        (1.0 / np.sqrt(observation.variance + EPSILON)).astype(np.float32),
+        np.float32(1.0 / np.sqrt(discounted.variance + EPSILON)),  # type: ignore[arg-type]
+    )
+
+
+def observations(scale: Scale, observation: jax.Array) -> jax.Array:
+    """clip((s − mean) / √(variance + 1e-8), ±10): (..., S) → (..., S)."""
+    return jnp.clip((observation - scale.mean[None]) * scale.inverse_std[None], -CLIP, CLIP)
+
+
+def rewards(scale: Scale, reward: jax.Array) -> jax.Array:
+    """clip(r / √(variance of R + 1e-8), ±10), never centred; any shape."""
+    return jnp.clip(reward * scale.reward, -CLIP, CLIP)

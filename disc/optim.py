@@ -1,0 +1,34 @@
+"""Optimisers and schedules."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import optax
+
+_adam = optax.scale_by_adam(eps=1e-5)
+
+
+class Learner(NamedTuple):
+    """Parameters and the optimiser that moves them."""
+
+    parameters: Any
+    moments: optax.OptState
+
+
+def init(parameters: Any) -> Learner:
+    """A learner at rest."""
+    return Learner(parameters, _adam.init(parameters))
+
+
+def step(learner: Learner, gradient: Any, learning_rate: jax.Array | float) -> Learner:
+    """One step of Adam (ε = 1e-5, as in the authors' code) against the gradient."""
+    direction, moments = _adam.update(gradient, learner.moments)
+    parameters = jax.tree.map(lambda p, d: p - learning_rate * d, learner.parameters, direction)
+    return Learner(parameters, moments)
+
+
+def anneal(learning_rate: float, floor: float, step: int, horizon: int) -> float:
+    """max(floor, β · (1 − step/horizon)): linear, and never below the floor."""
+    return max(floor, learning_rate * (1.0 - step / horizon))

@@ -1,0 +1,111 @@
+"""The replay R: a ring of whole rollouts that lives on the device.
+
+PPO, with L = 1, keeps the newest batch in it like everybody else. Slots are written in place
+(the buffers are donated), one batch an iteration, and no shape ever changes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc.types import Rollout, Spec
+
+
+class BatchReplay(NamedTuple):
+    """L rollouts of N steps each."""
+
+    observation: jax.Array  # (L, N, S)
+    next_observation: jax.Array  # (L, N, S)
+    action: jax.Array  # (L, N, D)
+    mean: jax.Array  # (L, N, D)
+    log_std: jax.Array  # (L, D)
+    reward: jax.Array  # (L, N)
+    terminated: jax.Array  # (L, N) bool
+    truncated: jax.Array  # (L, N) bool
+    border: jax.Array  # (L, N) bool
+    age: jax.Array  # (L,) int32, iterations since collected: 0 is the newest, −1 is empty
+
+    @property
+    def length(self) -> int:
+        """Return L."""
+        return self.observation.shape[0]
+
+    @property
+    def horizon(self) -> int:
+        """Return N."""
+        return self.observation.shape[1]
+
+
+def init(length: int, horizon: int, spec: Spec) -> BatchReplay:
+    """An empty replay."""
+    s, d = spec.observation_size, spec.action_size
+
+    def zeros(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
+        return jnp.zeros((length, *shape), dtype)
+
+    return BatchReplay(
+        observation=zeros(horizon, s),
+        next_observation=zeros(horizon, s),
+        action=zeros(horizon, d),
+        mean=zeros(horizon, d),
+        log_std=zeros(d),
+        reward=zeros(horizon),
+        terminated=zeros(horizon, dtype=jnp.bool_),
+        truncated=zeros(horizon, dtype=jnp.bool_),
+        border=zeros(horizon, dtype=jnp.bool_),
+        age=jnp.full(length, -1, jnp.int32),
+    )
+
+
+def push(replay: BatchReplay, rollout: Rollout, iteration: int) -> BatchReplay:
+    """Put a rollout in the place of the oldest. The replay passed in must not be used again."""
+    batch = {name: getattr(rollout, name) for name in BatchReplay._fields if name != "age"}
+    return _write(replay, batch, iteration % replay.length)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _write(replay: BatchReplay, batch: dict[str, jax.Array], slot: int) -> BatchReplay:
+    fields = {
+        name: jax.lax.dynamic_update_index_in_dim(getattr(replay, name), value, slot, axis=0)
+        for name, value in batch.items()
+    }
+    age = jnp.where(replay.age >= 0, replay.age + 1, -1).at[slot].set(0)
+    return BatchReplay(**fields, age=age)
+
+
+def pack(replay: BatchReplay) -> dict[str, np.ndarray[Any, Any]]:
+    """The replay as arrays for a file.
+
+    Empty slots are left out, and of the next observations all that stand in the following row
+    anyway, which halves the file.
+    """
+    filled = np.asarray(replay.age) >= 0
+    arrays = {name: np.asarray(value)[filled] for name, value in replay._asdict().items()}
+    following = arrays.pop("next_observation").reshape(-1, replay.observation.shape[-1])
+    observation = arrays["observation"].reshape(following.shape)
+    jumps = np.ones(len(following), np.bool_)
+    jumps[:-1] = np.any(following[:-1] != observation[1:], axis=1)
+    return {**arrays, "jump_row": np.flatnonzero(jumps), "jump_observation": following[jumps]}
+
+
+def unpack(arrays: dict[str, np.ndarray[Any, Any]], empty: BatchReplay) -> BatchReplay:
+    """The replay that `pack` took apart; `empty` gives its shapes."""
+    arrays = dict(arrays)
+    rows, values = arrays.pop("jump_row"), arrays.pop("jump_observation")
+    observation = arrays["observation"]
+    following = np.roll(observation.reshape(-1, observation.shape[-1]), -1, axis=0)
+    following[rows] = values
+    arrays["next_observation"] = following.reshape(observation.shape)
+    filled = len(arrays["age"])
+
+    def place(name: str, blank: jax.Array) -> jax.Array:
+        whole = np.array(blank)
+        whole[:filled] = arrays[name]
+        return jnp.asarray(whole)
+
+    return BatchReplay(**{name: place(name, blank) for name, blank in empty._asdict().items()})

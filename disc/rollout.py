@@ -1,0 +1,123 @@
+"""Collecting a batch: per step only the environment, a small numpy product and a few writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from disc import seeding
+from disc.envs import Environments, Lane, said
+from disc.types import Actor, DiscError, Floats, Rollout
+
+
+def collect(
+    env: Environments, act: Callable[[Any], Actor], state: Any, n: int, threads: int = 1
+) -> Rollout:
+    """Take n steps in all, n / E in each environment, with one frozen policy.
+
+    An episode that ends is followed by a reset and no row of its own: the row of its last step
+    has the true final observation as `next_observation`.
+
+    Args:
+        env: the environments, at the observations where they stand.
+        act: makes the behaviour policy from the state.
+        state: its `seed` and `iteration` name the noise, its `step` the steps in messages.
+        n: N, divisible by E.
+        threads: environments stepped side by side. Each has its own noise and its own rows, so
+            results do not depend on it.
+
+    Raises:
+        DiscError: an environment raised, or returned something that is not finite.
+    """
+    actor, count = act(state), len(env.lanes)
+
+    def run(e: int) -> Rollout:
+        rng = seeding.generator(state.seed, seeding.NOISE, state.iteration, e)
+        noise = rng.standard_normal((n // count, env.spec.action_size), np.float32)
+        return _run(env, env.lanes[e], actor, noise, lambda t: state.step + t * count + e + 1)
+
+    if count > 1 and threads > 1:
+        with ThreadPoolExecutor(min(threads, count)) as pool:
+            parts = list(pool.map(run, range(count)))
+    else:
+        parts = [run(e) for e in range(count)]
+    env.taken.append(np.stack([part.action for part in parts]))
+    if count == 1:
+        return parts[0]
+    joined = Rollout(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return joined._replace(log_std=actor.log_std)
+
+
+def _run(
+    env: Environments, lane: Lane, actor: Actor, noise: Floats, step_of: Callable[[int], int]
+) -> Rollout:
+    """One environment's rows, (T, ·), for T draws of noise."""
+    steps, size = len(noise), env.spec.observation_size
+    observations = np.empty((steps, size), np.float32)
+    actions, means = np.empty_like(noise), np.empty_like(noise)
+    rewards = np.empty(steps, np.float32)
+    terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
+    finals: dict[int, Any] = {}
+    episodes: list[tuple[float, int]] = []
+    t = 0
+    try:
+        for t in range(steps):
+            observations[t] = _flat(lane.observation)
+            action, mean = actor(observations[t], noise[t])
+            actions[t], means[t] = action, mean
+            result = lane.env.step(actor.bound(action))
+            lane.observation, reward, terminated, truncated, _ = result
+            rewards[t] = reward
+            lane.episode_return += float(reward)
+            lane.episode_length += 1
+            if terminated or truncated:
+                terminations[t], truncations[t] = terminated, truncated
+                finals[t] = lane.observation
+                episodes.append((lane.episode_return, lane.episode_length))
+                lane.start()
+        following = np.empty_like(observations)
+        following[:-1] = observations[1:]
+        following[-1] = _flat(lane.observation)
+        for row, final in finals.items():
+            following[row] = _flat(final)
+    except Exception as error:
+        _finite(env.name, observations[: t + 1], rewards[:t], step_of)
+        raise DiscError(
+            f"{env.name}: the environment raised at step {step_of(t)} ({said(error)})."
+        ) from error
+    _finite(env.name, following, rewards, step_of)
+    border = np.zeros(steps, np.bool_)
+    border[-1] = True
+    return Rollout(
+        observation=observations,
+        action=actions,
+        mean=means,
+        log_std=actor.log_std,
+        reward=rewards,
+        next_observation=following,
+        terminated=terminations,
+        truncated=truncations,
+        border=border,
+        returns=np.array([total for total, _ in episodes], np.float32),
+        lengths=np.array([length for _, length in episodes], np.float32),
+    )
+
+
+def _flat(observation: Any) -> Any:
+    return np.asarray(observation).reshape(-1)
+
+
+def _finite(
+    name: str, observations: Floats, rewards: Floats, step_of: Callable[[int], int]
+) -> None:
+    """Name the first step that gave a NaN or an infinity."""
+    for what, values in (("reward", rewards), ("observation", observations)):
+        bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+        if len(bad):
+            raise DiscError(
+                f"{name}: the {what} at step {step_of(int(bad[0]))} is not finite; mend the "
+                "environment (NaN or infinity, or beyond single precision)."
+            )

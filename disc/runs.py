@@ -1,0 +1,280 @@
+"""A run directory, and what is known about the machine that fills it.
+
+config.json · progress.csv · events · checkpoints/ · policy.disc
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc import checkpoint, files, logs, normalize, optim, policy
+from disc._version import __version__
+from disc.networks import GaussianPolicy, Linear
+from disc.policy import PolicyFile
+from disc.train import Plan
+from disc.types import DiscError, Metrics
+
+if TYPE_CHECKING:
+    from disc.agent import Agent
+
+EVAL_EVERY = 50_000
+CHECKPOINT_EVERY = 100_000
+
+
+def configure_jax(threads: int) -> None:
+    """Hold XLA to so many cores, and let it keep compiled programs between processes.
+
+    XLA reads the number of cores once, at its first computation in the process.
+    """
+    os.environ.setdefault("NPROC", str(threads))
+    if jax.config.jax_compilation_cache_dir is None:
+        cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+        jax.config.update("jax_compilation_cache_dir", str(Path(cache, "disc-rl").expanduser()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that makes no sense, naming the option."""
+    for name, low in (
+        ("steps", 1),
+        ("eval_every", 0),
+        ("eval_episodes", 1),
+        ("checkpoint_every", 0),
+    ):
+        value = getattr(plan, name)
+        if not isinstance(value, int | np.integer) or value < low:
+            raise DiscError(f"{name} must be a whole number of at least {low}, not {value!r}.")
+
+
+def versions() -> dict[str, str]:
+    """Versions of all that can change a result."""
+    found = {"disc-rl": __version__, "python": platform.python_version()}
+    for name in ("jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "box2d"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What the run runs on."""
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "device": jax.devices()[0].platform,
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+class RunDirectory:
+    """Where a run keeps its files. Use `create` or `open`."""
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self.path, self.config = path, config
+        self.checkpoints = path / "checkpoints"
+        self.progress = logs.ProgressFile(path / "progress.csv", [])
+        self.events: logs.Events | None = None
+        self.purge_step: int | None = None
+
+    @classmethod
+    def create(cls, path: Path, agent: Agent, plan: Plan) -> RunDirectory:
+        """Make the directory and write `config.json`.
+
+        Raises:
+            DiscError: something is there already, or nothing can be written.
+        """
+        check_plan(plan)
+        check_free(path)
+        config = {
+            "algorithm": agent.algorithm.NAME,
+            "env": agent.maker.recipe,
+            "env_name": agent.maker.name,
+            "env_kwargs": dict(agent.maker.kwargs),
+            "seed": agent.seed,
+            "num_envs": agent.num_envs,
+            "threads": agent.threads,
+            "plan": dataclasses.asdict(plan),
+            "config": dataclasses.asdict(
+                dataclasses.replace(
+                    agent.config, anneal_steps=agent.config.anneal_steps or plan.steps
+                )
+            ),
+            "versions": versions(),
+            "machine": machine(),
+            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        }
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            files.write_text(path / "config.json", json.dumps(config, indent=2) + "\n")
+        except (OSError, TypeError, ValueError) as error:
+            raise DiscError(f"{path}: can't be written ({error}).") from error
+        return cls(path, config)
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """A run directory that is there."""
+        return cls(path, read_config(path))
+
+    def rewind(self, step: int) -> list[Metrics]:
+        """Cut the record back to `step`, as the run goes on from there; return what is left."""
+        path = self.path / "progress.csv"
+        rows = [row for row in logs.read_progress(path) if row["step"] <= step]
+        self.progress = logs.ProgressFile(path, rows)
+        self.purge_step = step + 1
+        return rows
+
+    def record(self, row: Metrics) -> None:
+        """Write a row everywhere."""
+        if self.events is None:
+            self.events = logs.Events(self.path / "events", self.purge_step)
+        self.progress.append(row)
+        self.events.append(row)
+
+    def save(self, agent: Agent) -> None:
+        """Write a checkpoint and the policy as it is."""
+        taken = agent.env.taken
+        shape = (agent.num_envs, 0, agent.env.spec.action_size)
+        contents = checkpoint.Checkpoint(
+            agent.state,
+            np.concatenate(taken, axis=1) if taken else np.zeros(shape, np.float32),
+            agent.env.where(),
+            {"algorithm": agent.algorithm.NAME, "elapsed": agent.elapsed, "versions": versions()},
+        )
+        checkpoint.save(self.checkpoints, contents)
+        write_policy(agent, self.path / "policy.disc")
+
+    def close(self) -> None:
+        """Flush what is open."""
+        if self.events is not None:
+            self.events.close()
+            self.events = None
+
+
+def check_free(path: Path) -> None:
+    """Refuse a directory that holds something or can't be written to."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise DiscError(
+            f"{path}: is there already; choose another --out, or go on with `disc resume {path}`."
+        )
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise DiscError(f"{path}: can't be made, as {there} is not a writable folder.")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The `config.json` of a run directory."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        for name in ("algorithm", "env", "seed", "num_envs", "threads", "plan", "config"):
+            config[name]
+    except OSError as error:
+        raise DiscError(f"{path}: not a run directory ({error.strerror}: config.json).") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DiscError(f"{path}: its config.json is damaged ({error}).") from error
+    return config
+
+
+def write_policy(agent: Agent, path: Path) -> None:
+    """Write an agent's policy file."""
+    networks: dict[str, Any] = {}
+    policy_parameters: GaussianPolicy = agent.state.policy.parameters
+    for name, layers in (
+        ("policy", policy_parameters.mean),
+        ("value", agent.state.value.parameters),
+    ):
+        for i, layer in enumerate(layers):
+            networks[f"{name}/weight_{i}"] = np.asarray(layer.weight)
+            networks[f"{name}/bias_{i}"] = np.asarray(layer.bias)
+    acting = agent.policy
+    moments = agent.state.normalizer
+    tensors = {
+        **networks,
+        "policy/log_std": acting.log_std,
+        "normalizer/observation_mean": acting.observation_mean,
+        "normalizer/observation_inverse_std": acting.observation_inverse_std,
+        "normalizer/moments_mean": moments.observation.mean,
+        "normalizer/moments_variance": moments.observation.variance,
+        "action/low": acting.action_low,
+        "action/high": acting.action_high,
+    }
+    info = {
+        "algorithm": agent.algorithm.NAME,
+        "env": agent.maker.recipe,
+        "env_name": agent.maker.name,
+        "env_kwargs": dict(agent.maker.kwargs),
+        "seed": agent.seed,
+        "num_envs": agent.num_envs,
+        "step": agent.state.step,
+        "observation_shape": acting.observation_shape,
+        "action_shape": acting.action_shape,
+        "clip_actions": acting.clip_actions,
+        "config": dataclasses.asdict(agent.config),
+        "statistics": {
+            "observations": moments.observation.count,
+            "returns": moments.discounted.count,
+            "return_mean": float(moments.discounted.mean),
+            "return_variance": float(moments.discounted.variance),
+        },
+        "versions": versions(),
+        "scores": logs.scores(agent.metrics),
+    }
+    policy.write(path, tensors, info)
+
+
+def read_networks(state: Any, file: PolicyFile) -> Any:
+    """A fresh state with the networks and statistics of a policy file."""
+    tensors, info = file.tensors, file.info
+
+    def layers(name: str) -> tuple[Linear, ...]:
+        depth = sum(key.startswith(f"{name}/weight_") for key in tensors)
+        return tuple(
+            Linear(
+                jnp.asarray(tensors[f"{name}/weight_{i}"]), jnp.asarray(tensors[f"{name}/bias_{i}"])
+            )
+            for i in range(depth)
+        )
+
+    parameters = GaussianPolicy(layers("policy"), jnp.asarray(tensors["policy/log_std"]))
+    value = layers("value")
+    for loaded, fresh in ((parameters, state.policy.parameters), (value, state.value.parameters)):
+        if jax.tree.map(jnp.shape, loaded) != jax.tree.map(jnp.shape, fresh):
+            raise DiscError("the policy file's networks do not fit this environment and options.")
+    statistics = info["statistics"]
+    normalizer = normalize.Normalizer(
+        normalize.Moments(
+            statistics["observations"],
+            tensors["normalizer/moments_mean"],
+            tensors["normalizer/moments_variance"],
+        ),
+        normalize.Moments(
+            statistics["returns"],
+            np.asarray(statistics["return_mean"]),
+            np.asarray(statistics["return_variance"]),
+        ),
+        state.normalizer.running,
+    )
+    return dataclasses.replace(
+        state, policy=optim.init(parameters), value=optim.init(value), normalizer=normalizer
+    )

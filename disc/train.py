@@ -1,0 +1,143 @@
+"""The loop: the paper's Algorithm 1, with evaluation, record and checkpoints around it."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from disc import normalize
+from disc.evaluate import evaluate
+from disc.rollout import collect
+from disc.types import Metrics, Rollout, Spec
+
+if TYPE_CHECKING:
+    from disc.agent import Agent
+
+Callback = Callable[["Agent", Metrics], bool | None]
+"""Called after every iteration with the agent and the row; returning False stops the run."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When to do what is not learning; in environment steps, 0 turns it off."""
+
+    steps: int
+    eval_every: int
+    eval_episodes: int
+    checkpoint_every: int
+
+
+def train(
+    agent: Agent,
+    plan: Plan,
+    eval_env: gym.Env[Any, Any] | None,
+    record: Callable[[Metrics], None],
+    save: Callable[[], None],
+    callbacks: tuple[Callback, ...] = (),
+) -> bool:
+    """Iterate until `plan.steps` steps are taken.
+
+    Args:
+        agent: holds the algorithm, its config, the environments and the state.
+        plan: when to evaluate and to save.
+        eval_env: what to evaluate on.
+        record: takes the row of each iteration.
+        save: writes a checkpoint.
+        callbacks: see `Callback`.
+
+    Returns:
+        True if the run came to its end, False if it was interrupted or a callback stopped it.
+    """
+    algorithm, config, env = agent.algorithm, agent.config, agent.env
+    act = partial(algorithm.act, config, env.spec)
+    with interruptible() as interrupted:
+        while agent.state.step < plan.steps:
+            clock, before = time.perf_counter(), agent.state.step
+            rollout = collect(env, act, agent.state, config.horizon, agent.threads)
+            sampled = time.perf_counter()
+            state = algorithm.observe(config, agent.state, rollout)
+            state, metrics = algorithm.update(config, state, agent.threads)
+            updated = time.perf_counter()
+
+            checkpoint = due(plan.checkpoint_every, before, state.step)
+            if checkpoint:
+                env.reset(state.seed, state.step)
+                state = replace(state, normalizer=normalize.cut(state.normalizer))
+            agent.state = state
+            scores = {"eval/return": math.nan, "eval/return_std": math.nan, "eval/length": math.nan}
+            last = state.step >= plan.steps
+            if eval_env is not None and (last or due(plan.eval_every, before, state.step)):
+                found = evaluate(eval_env, act(state), plan.eval_episodes, state.seed, state.step)
+                scores = {
+                    "eval/return": float(np.mean(found.returns)),
+                    "eval/return_std": float(np.std(found.returns)),
+                    "eval/length": float(np.mean(found.lengths)),
+                }
+            done = time.perf_counter()
+            agent.elapsed += done - clock
+            row = {
+                "step": state.step,
+                "time/elapsed": agent.elapsed,
+                **scores,
+                **describe(rollout, env.spec),
+                **metrics,
+                "time/sampling": sampled - clock,
+                "time/evaluating": done - updated,
+            }
+            record(row)
+            if checkpoint:
+                save()
+            if interrupted() or any([call(agent, row) is False for call in callbacks]):
+                return False
+    return True
+
+
+def due(every: int, before: int, after: int) -> bool:
+    """Whether a multiple of `every` lies in (before, after]."""
+    return every > 0 and after // every > before // every
+
+
+def describe(rollout: Rollout, spec: Spec) -> Metrics:
+    """Returns and lengths of the episodes that ended, and how the actions lie to their bounds."""
+    outside = (rollout.action < spec.action_low) | (rollout.action > spec.action_high)
+    ended = len(rollout.returns) > 0
+    return {
+        "train/return": float(np.mean(rollout.returns)) if ended else math.nan,
+        "train/length": float(np.mean(rollout.lengths)) if ended else math.nan,
+        "train/episodes": len(rollout.returns),
+        "train/actions_outside": float(np.mean(outside)),
+    }
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Turn Ctrl-C and SIGTERM into a question that is asked between iterations.
+
+    A second Ctrl-C raises as usual. Off the main thread, where no handler can be set, signals
+    are left alone.
+    """
+    caught: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
+    previous = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield lambda: bool(caught)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

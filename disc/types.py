@@ -1,0 +1,72 @@
+"""The records that flow between the stages. A shape stands beside every field.
+
+S is the observation size, D the action dimension, N the steps in a batch, L the replay length
+and E the number of environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+Metrics = dict[str, float]
+
+
+class DiscError(Exception):
+    """A mistake of the user's, told in one sentence; the command line exits with status 2."""
+
+
+class Spec(NamedTuple):
+    """What an algorithm needs to know about an environment."""
+
+    observation_size: int  # S
+    action_size: int  # D
+    observation_shape: tuple[int, ...]
+    action_shape: tuple[int, ...]
+    action_low: Floats  # (D,), −inf where unbounded
+    action_high: Floats  # (D,), +inf where unbounded
+
+
+class Rollout(NamedTuple):
+    """N steps as they happened. Facts only: nothing here depends on a network but μ.
+
+    Rows are ordered by environment, then by time, so a flat axis of N steps holds E whole
+    trajectories one after the other; `border` marks the last row of each.
+    """
+
+    observation: Floats  # (N, S) raw
+    action: Floats  # (N, D) as sampled, never clipped
+    mean: Floats  # (N, D) of the behaviour policy
+    log_std: Floats  # (D,) of the behaviour policy
+    reward: Floats  # (N,) raw
+    next_observation: Floats  # (N, S) raw; at an episode's end its true final observation
+    terminated: Bools  # (N,)
+    truncated: Bools  # (N,)
+    border: Bools  # (N,) the batch stops here, the episode may not
+    returns: Floats  # (K,) undiscounted returns of the K episodes that ended
+    lengths: Floats  # (K,) and their lengths
+
+
+class Actor(Protocol):
+    """The behaviour policy of one rollout: frozen, in numpy, one observation at a time."""
+
+    log_std: Floats
+
+    def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """(S,), (D,) standard normal → action (D,), mean (D,)."""
+        ...
+
+
+class Algorithm(Protocol):
+    """What a file in `disc/algos` defines, in this order. A module satisfies it."""
+
+    NAME: str
+    Config: type[Any]
+    init: Callable[..., Any]  # (config, spec, num_envs, seed) → State
+    act: Callable[..., Actor]  # (state) → Actor
+    update: Callable[..., tuple[Any, Metrics]]  # (config, state, replay, threads) → State, metrics
