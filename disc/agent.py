@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,7 +35,7 @@ class Agent:
         **options: the algorithm's options; see its `Config`.
     """
 
-    algorithm: ClassVar[ModuleType]
+    algorithm: ModuleType
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class Agent:
         reporter = logs.Reporter(title, plan.steps, progress)
 
         def record(row: Metrics) -> None:
-            known = {name: value for name, value in row.items() if value == value}
+            known = {name: value for name, value in row.items() if not math.isnan(value)}
             self.metrics.append(known)
             if directory is not None:
                 directory.record(row)

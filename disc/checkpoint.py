@@ -67,7 +67,7 @@ def load(path: Path, fresh: State) -> Checkpoint:
 
 def newest(directory: Path, fresh: State) -> tuple[Checkpoint, list[str]]:
     """The newest checkpoint that is whole, and what was wrong with newer ones."""
-    complaints = []
+    complaints: list[str] = []
     for path in sorted(directory.glob("step_*.safetensors"), reverse=True):
         try:
             return load(path, fresh), complaints

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import importlib
+import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -119,6 +121,7 @@ def _call(
 
 
 def _make(id: Any, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    _redirect_mujoco_warnings()
     try:
         return gym.make(id, disable_env_checker=True, **kwargs)
     except gym.error.DependencyNotInstalled as error:
@@ -132,6 +135,14 @@ def _make(id: Any, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         ) from error
     except Exception as error:
         raise DiscError(f"{id}: making the environment failed ({said(error)}).") from error
+
+
+def _redirect_mujoco_warnings() -> None:
+    """Let MuJoCo warn by `logging`, not by a MUJOCO_LOG.TXT in whatever folder one is in."""
+    with suppress(ImportError):
+        import mujoco
+
+        mujoco.set_mju_user_warning(logging.getLogger("disc.mujoco").info)
 
 
 def said(error: BaseException) -> str:

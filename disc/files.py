@@ -43,6 +43,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, A
     metadata = {"disc": text, "crc32": str(_checksum(arrays, text))}
     with replace(path) as beside:
         save_file(arrays, beside, metadata=metadata)
+        beside.chmod(0o666 & ~_umask())  # the library's own temporary file is private
 
 
 def read_tensors(
@@ -91,6 +92,13 @@ def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], text: str) -> int:
         checksum = zlib.crc32(f"{name}{array.dtype}{array.shape}".encode(), checksum)
         checksum = zlib.crc32(array.data, checksum)
     return checksum
+
+
+def _umask() -> int:
+    """The permissions that the user's new files lack."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def _sync(path: Path) -> None:

@@ -123,7 +123,9 @@ class Reporter:
         seconds, steps = now - self.started[0], step - self.started[1]
         rate = steps / seconds if seconds > 0 else 0.0
         left = _duration((self.total - step) / rate) if rate and step < self.total else "0:00"
-        parts = [f"{step:,}/{self.total:,} steps", f"{rate:,.0f} steps/s", f"{left} left"]
+        parts = [f"{step:,}/{self.total:,} steps"]
+        if rate:
+            parts += [f"{rate:,.0f} steps/s", f"{left} left"]
         text = " · ".join([*parts, *filter(None, self.returns.values())])
         if self.bar is not None:
             self.bar.update(self.task, completed=min(step, self.total), text=text)

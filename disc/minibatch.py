@@ -68,7 +68,7 @@ Loss = Callable[[Any, Any, Rows, Any], Parts]
 class Draw(NamedTuple):
     """The rows of every minibatch of an iteration."""
 
-    index: NDArray[np.int32]  # (steps, m + padded m·(L − 1)) into the table's L·N rows
+    rows: Any  # (steps, m + padded m·(L − 1)) into the table's L·N rows
     batches: int  # n
 
 
@@ -196,7 +196,7 @@ def descend(
         }
         return optim.step(learner, gradient, learning_rate), measured
 
-    return jax.lax.scan(step, learner, drawn.index)
+    return jax.lax.scan(step, learner, drawn.rows)
 
 
 class _Columns(NamedTuple):

@@ -16,9 +16,9 @@ EPSILON = 1e-8
 
 
 class Moments(NamedTuple):
-    """Count, mean and variance of all values seen."""
+    """Number, mean and variance of all values seen."""
 
-    count: float
+    samples: float
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
 
@@ -50,12 +50,12 @@ def init(observation_size: int, num_envs: int) -> Normalizer:
 
 def combine(moments: Moments, values: NDArray[np.float32] | NDArray[np.float64]) -> Moments:
     """Moments of what was seen and of `values`, (n, ...) (Chan et al., 1979)."""
-    count, total = float(len(values)), moments.count + len(values)
+    count, total = float(len(values)), moments.samples + len(values)
     mean = np.mean(values, axis=0, dtype=np.float64)
     variance = np.var(values, axis=0, dtype=np.float64)
     delta = mean - moments.mean
-    squares = moments.variance * moments.count + variance * count
-    squares = squares + np.square(delta) * moments.count * count / total
+    squares = moments.variance * moments.samples + variance * count
+    squares = squares + np.square(delta) * moments.samples * count / total
     return Moments(
         total, np.asarray(moments.mean + delta * count / total), np.asarray(squares / total)
     )

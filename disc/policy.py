@@ -47,13 +47,15 @@ class Policy:
 
     def mean(self, observation: Floats) -> Floats:
         """u(s): (S,) → (D,) or (B, S) → (B, D)."""
-        x = (observation - self.observation_mean) * self.observation_inverse_std
+        x: Floats = (observation - self.observation_mean) * self.observation_inverse_std
         np.minimum(np.maximum(x, -CLIP, out=x), CLIP, out=x)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight
             x += bias
             np.tanh(x, out=x)
-        return x @ self.weights[-1] + self.biases[-1]
+        x = x @ self.weights[-1]
+        x += self.biases[-1]
+        return x
 
     def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """Action and mean for one observation (S,) and standard normal noise (D,)."""

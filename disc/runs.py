@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import platform
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -38,7 +39,7 @@ def configure_jax(threads: int) -> None:
     XLA reads the number of cores once, at its first computation in the process.
     """
     os.environ.setdefault("NPROC", str(threads))
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
         jax.config.update("jax_compilation_cache_dir", str(Path(cache, "disc-rl").expanduser()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
@@ -66,6 +67,18 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def commit() -> str | None:
+    """The commit of the source, if it is run from a checkout."""
+    here = Path(__file__).parent.parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        if not (here / ".git").exists():
+            return None
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def machine() -> dict[str, Any]:
@@ -107,6 +120,7 @@ class RunDirectory:
         """
         check_plan(plan)
         check_free(path)
+        entry = Path(sys.argv[0]).name
         config = {
             "algorithm": agent.algorithm.NAME,
             "env": agent.maker.recipe,
@@ -122,8 +136,9 @@ class RunDirectory:
                 )
             ),
             "versions": versions(),
+            "commit": commit(),
             "machine": machine(),
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "command": ["disc" if entry in ("disc", "__main__.py") else entry, *sys.argv[1:]],
         }
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -232,8 +247,8 @@ def write_policy(agent: Agent, path: Path) -> None:
         "clip_actions": acting.clip_actions,
         "config": dataclasses.asdict(agent.config),
         "statistics": {
-            "observations": moments.observation.count,
-            "returns": moments.discounted.count,
+            "observations": moments.observation.samples,
+            "returns": moments.discounted.samples,
             "return_mean": float(moments.discounted.mean),
             "return_variance": float(moments.discounted.variance),
         },
@@ -265,8 +280,8 @@ def read_networks(state: Any, file: PolicyFile) -> Any:
     normalizer = normalize.Normalizer(
         normalize.Moments(
             statistics["observations"],
-            tensors["normalizer/moments_mean"],
-            tensors["normalizer/moments_variance"],
+            tensors["normalizer/moments_mean"].astype(np.float64),
+            tensors["normalizer/moments_variance"].astype(np.float64),
         ),
         normalize.Moments(
             statistics["returns"],

@@ -94,10 +94,12 @@ def train(
                 "time/sampling": sampled - clock,
                 "time/evaluating": done - updated,
             }
-            record(row)
+            row = {name: float(f"{value:.9g}") for name, value in row.items()}
+            record({**row, "step": state.step})
             if checkpoint:
                 save()
-            if interrupted() or any([call(agent, row) is False for call in callbacks]):
+            answers = [callback(agent, row) for callback in callbacks]
+            if interrupted() or False in answers:
                 return False
     return True
 

@@ -61,6 +61,10 @@ class Actor(Protocol):
         """(S,), (D,) standard normal → action (D,), mean (D,)."""
         ...
 
+    def bound(self, action: Floats) -> Floats:
+        """The action as the environment gets it."""
+        ...
+
 
 class Algorithm(Protocol):
     """What a file in `disc/algos` defines, in this order. A module satisfies it."""

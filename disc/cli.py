@@ -1,0 +1,414 @@
+"""The command line: train, resume, eval, watch, plot, list, info."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from disc import evaluate as evaluation
+from disc import plots, runs, video
+from disc import policy as policies
+from disc._version import __version__
+from disc.agent import AGENTS, Agent, resume
+from disc.algos import ALGORITHMS
+from disc.envs import TASKS, Maker, describe
+from disc.train import Plan
+from disc.types import DiscError
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(highlight=False, soft_wrap=True, stderr=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train a policy."""
+
+    env: Positional[str]
+    """A task (`disc list`), a Gymnasium id, or package.module:factory."""
+    algo: Literal["disc", "ppo", "ppo-amber"] = "disc"
+    """The algorithm; the options below the line are its own."""
+    steps: int = 1_000_000
+    """Environment steps."""
+    seed: int = 0
+    """All randomness derives from it."""
+    out: Path | None = None
+    """The run directory; made, and must not exist. By default runs/ENV_ALGO_seedN."""
+    threads: int | None = None
+    """Cores to use; all there are by default. Give 1 to run several side by side."""
+    num_envs: int = 1
+    """Environments; the horizon's steps are split over them."""
+    env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
+        default_factory=dict
+    )
+    """Keyword arguments for making the environment; values are JSON, or else text."""
+    eval_every: int = runs.EVAL_EVERY
+    """Steps between evaluations; 0 turns them off."""
+    eval_episodes: int = 10
+    """Episodes in an evaluation."""
+    checkpoint_every: int = runs.CHECKPOINT_EVERY
+    """Steps between checkpoints; 0 keeps only the one at the end."""
+    video: bool = False
+    """Film the policy at the end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Resume:
+    """Go on with a run, exactly as if it had not stopped."""
+
+    run: Positional[Path]
+    """The run directory."""
+    steps: int | None = None
+    """Steps in all; as planned when the run began by default."""
+    threads: int | None = None
+    """Cores to use; as when the run began by default."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Evaluate a policy: mean, standard deviation and each return."""
+
+    policy: Positional[Path]
+    """A run directory or a policy file."""
+    episodes: int = 10
+    """Episodes."""
+    seed: int = 0
+    """Of the evaluation."""
+    stochastic: bool = False
+    """Sample actions instead of taking their mean."""
+    env: str | None = None
+    """Another environment than the one in the file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """Film a policy; needs no display."""
+
+    policy: Positional[Path]
+    """A run directory or a policy file."""
+    out: Path | None = None
+    """An .mp4 or .gif file; by default video.mp4 in the run directory or beside the file."""
+    episodes: int = 1
+    """Episodes."""
+    seconds: float = 20.0
+    """The video's length at most."""
+    seed: int = 0
+    """Of the first episode."""
+    stochastic: bool = False
+    """Sample actions instead of taking their mean."""
+    env: str | None = None
+    """Another environment than the one in the file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Draw the learning curves of runs."""
+
+    run: Positional[tuple[Path, ...]]
+    """Run directories or progress.csv files."""
+    out: Path = Path("curve.png")
+    """A .png or .svg file."""
+    metric: str | None = None
+    """A column of progress.csv; returns by default."""
+
+
+@dataclasses.dataclass(frozen=True)
+class List:
+    """Show the algorithms and the paper's tasks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """Say what a policy file or a run is, how it was made and how well it did."""
+
+    policy: Positional[Path]
+    """A run directory or a policy file."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; exits with status 2 after a mistake of the user's."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.path.insert(0, os.getcwd())  # package.module:factory may lie in the current folder
+    name = words[0] if words else "--help"
+    if name in ("--version", "-V"):
+        out.print(f"disc {__version__}")
+    elif name in ("--help", "-h"):
+        out.print(_overview())
+    elif name not in COMMANDS:
+        err.print(f"disc: there is no command {name!r}; `disc --help` lists them.", markup=False)
+        sys.exit(2)
+    else:
+        _run(name, words[1:])
+
+
+def _run(name: str, words: list[str]) -> None:
+    kind, do = COMMANDS[name]
+    kind = _with_options(words) if kind is Train else kind
+    try:
+        do(tyro.cli(kind, prog=f"disc {name}", args=words, description=_summary(COMMANDS[name][0])))
+    except DiscError as error:
+        if os.environ.get("DISC_DEBUG"):
+            raise
+        err.print(f"disc: {error}", markup=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("disc: stopped.")
+        sys.exit(130)
+
+
+def _overview() -> Table:
+    table = Table(title="disc: train continuous-control policies", box=None, title_justify="left")
+    table.add_column("command", style="bold")
+    table.add_column("what it does")
+    for name, (kind, _) in COMMANDS.items():
+        table.add_row(name, _summary(kind))
+    table.caption = "disc COMMAND --help tells more. Start with: disc train hopper --video"
+    table.caption_justify = "left"
+    return table
+
+
+def _summary(kind: type) -> str:
+    return (kind.__doc__ or "").strip()
+
+
+def _with_options(words: list[str]) -> type:
+    """`Train` joined with the options of the algorithm that the words choose."""
+    name: str = Train.algo
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--algo" and following in ALGORITHMS:
+            name = following
+        elif word.startswith("--algo=") and word.removeprefix("--algo=") in ALGORITHMS:
+            name = word.removeprefix("--algo=")
+    fields = {"run": Train, "config": ALGORITHMS[name].Config}
+    flat = [(field, Annotated[kind, OmitArgPrefixes]) for field, kind in fields.items()]
+    return dataclasses.make_dataclass("Train", flat, frozen=True)
+
+
+def train(command: Any) -> None:
+    """`disc train`."""
+    options: Train = command.run
+    where = options.out or _free_directory(options)
+    runs.check_free(where)
+    plan = Plan(options.steps, options.eval_every, options.eval_episodes, options.checkpoint_every)
+    runs.check_plan(plan)
+    agent = AGENTS[options.algo](
+        options.env,
+        seed=options.seed,
+        num_envs=options.num_envs,
+        threads=options.threads,
+        env_kwargs={name: _value(text) for name, text in options.env_kwargs.items()},
+        **dataclasses.asdict(command.config),
+    )
+    _finish(
+        where,
+        lambda: agent.learn(
+            options.steps,
+            out=where,
+            eval_every=options.eval_every,
+            eval_episodes=options.eval_episodes,
+            checkpoint_every=options.checkpoint_every,
+        ),
+    )
+    if options.video:
+        watch(Watch(where))
+
+
+def resume_run(command: Resume) -> None:
+    """`disc resume`."""
+    _finish(command.run, lambda: resume(command.run, command.steps, threads=command.threads))
+
+
+def _finish(where: Path, learn: Callable[[], Agent]) -> None:
+    """Train, say how to go on if interrupted, and draw the curve at the end."""
+    try:
+        agent = learn()
+    except KeyboardInterrupt:
+        err.print(f"Stopped and saved. Go on with: disc resume {where}", markup=False)
+        sys.exit(130)
+    plots.curves([where], where / "curve.png")
+    last = next((row for row in reversed(agent.metrics) if "eval/return" in row), None)
+    score = (
+        f" Evaluated at {last['eval/return']:,.1f} ± {last['eval/return_std']:,.1f}."
+        if last
+        else ""
+    )
+    out.print(f"{agent.state.step:,} steps in {agent.elapsed:,.0f} s.{score}")
+    out.print(
+        f"Run directory: {where} (policy.disc, progress.csv, curve.png, events/)", markup=False
+    )
+
+
+def _free_directory(options: Train) -> Path:
+    """A name under runs/ that is not taken."""
+    env = options.env.replace("/", "-").replace(":", "-")
+    base = Path("runs", f"{env}_{options.algo}_seed{options.seed}")
+    names = [base, *(base.with_name(f"{base.name}_{n}") for n in range(2, 10_000))]
+    return next(path for path in names if not path.exists())
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def evaluate(command: Eval) -> None:
+    """`disc eval`."""
+    file, maker = _open(command.policy, command.env)
+    if command.episodes < 1:
+        raise DiscError(f"--episodes must be at least 1, not {command.episodes}.")
+    env = maker.make()
+    _check_fit(file, env, maker)
+    with closing(env):
+        found = evaluation.evaluate(
+            env, file.policy, command.episodes, command.seed, deterministic=not command.stochastic
+        )
+    kind = "sampled" if command.stochastic else "deterministic"
+    out.print(
+        f"{maker.name}, {command.episodes} episodes, {kind} actions: "
+        f"{np.mean(found.returns):,.2f} ± {np.std(found.returns):,.2f}"
+    )
+    for i, (total, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
+        out.print(f"  episode {i}: {total:,.2f} in {length:,} steps")
+
+
+def watch(command: Watch) -> None:
+    """`disc watch`."""
+    file, maker = _open(command.policy, command.env)
+    default = command.policy if command.policy.is_dir() else command.policy.parent
+    env = maker.make()
+    _check_fit(file, env, maker)
+    env.close()
+
+    def act(observation: Any) -> Any:
+        action, _ = file.policy.predict(observation, deterministic=not command.stochastic)
+        return action
+
+    recording = video.record(
+        maker.make,
+        act,
+        command.out or default / "video.mp4",
+        episodes=command.episodes,
+        seed=command.seed,
+        max_seconds=command.seconds,
+    )
+    returns = ", ".join(f"{total:,.1f}" for total in recording.returns)
+    cut = " when the video ends" if recording.cut else ""
+    out.print(
+        f"{recording.path}: {recording.frames} frames, {recording.frames / recording.fps:.0f} s; "
+        f"return {returns}{cut}",
+        markup=False,
+    )
+
+
+def plot(command: Plot) -> None:
+    """`disc plot`."""
+    plots.curves(command.run, command.out, command.metric)
+    out.print(f"{command.out}", markup=False)
+
+
+def show_list(_: List) -> None:
+    """`disc list`."""
+    algorithms = Table(title="Algorithms", title_justify="left")
+    algorithms.add_column("--algo")
+    algorithms.add_column("what it is")
+    for name, module in ALGORITHMS.items():
+        algorithms.add_row(name, (module.__doc__ or "").splitlines()[0])
+    tasks = Table(title="Tasks", title_justify="left")
+    for column in ("name", "environment"):
+        tasks.add_column(column, no_wrap=True)
+    for column in ("state dim.", "in the paper", "action dim.", "steps"):
+        tasks.add_column(column, justify="right")
+    for name, task in TASKS.items():
+        sizes = (task.observation_size, task.paper_observation_size, task.action_size)
+        tasks.add_row(name, task.id, *map(str, sizes), f"{task.steps // 1_000_000}M")
+    out.print(algorithms, tasks)
+    out.print("Any Gymnasium id with Box actions, or package.module:factory, works as well.")
+
+
+def info(command: Info) -> None:
+    """`disc info`."""
+    path = _policy_path(command.policy)
+    file = policies.read(path)
+    said, acting = file.info, file.policy
+    scores = said.get("scores", {})
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    rows = {
+        "file": str(path),
+        "what": f"{said.get('algorithm')} policy for {said.get('env_name')}",
+        "takes": f"observations of shape {acting.observation_shape}",
+        "gives": f"actions of shape {acting.action_shape}",
+        "network": " → ".join(str(w.shape[0]) for w in acting.weights)
+        + f" → {acting.biases[-1].size}",
+        "trained": f"{said.get('step', 0):,} steps, seed {said.get('seed')}",
+    }
+    for name in ("last_evaluation", "best_evaluation"):
+        if name in scores:
+            score = scores[name]
+            rows[name.replace("_", " ")] = (
+                f"{score['return']:,.1f} ± {score['return_std']:,.1f} at step {score['step']:,}"
+            )
+    rows["options"] = ", ".join(f"{k}={v}" for k, v in said.get("config", {}).items())
+    rows["versions"] = ", ".join(f"{k} {v}" for k, v in said.get("versions", {}).items())
+    for name, text in rows.items():
+        table.add_row(name, Text(text))
+    out.print(table)
+
+
+def _policy_path(path: Path) -> Path:
+    file = path / "policy.disc" if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        runs.read_config(path)
+        raise DiscError(
+            f"{path}: this run has saved no policy yet; it will at its first checkpoint."
+        )
+    return file
+
+
+def _open(path: Path, env: str | None) -> tuple[policies.PolicyFile, Maker]:
+    """A policy file and what makes its environment."""
+    file = policies.read(_policy_path(path))
+    source = env or file.info.get("env")
+    if source is None:
+        raise DiscError(f"{path}: its environment was made in Python; name one with --env.")
+    return file, Maker(source, {} if env else file.info.get("env_kwargs", {}))
+
+
+def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:
+    spec = describe(env, maker.name)
+    acting = file.policy
+    if (spec.observation_shape, spec.action_shape) != (
+        acting.observation_shape,
+        acting.action_shape,
+    ):
+        raise DiscError(
+            f"{maker.name}: has observations {spec.observation_shape} and actions "
+            f"{spec.action_shape}, and the policy is for {acting.observation_shape} and "
+            f"{acting.action_shape}."
+        )
+
+
+COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
+    "train": (Train, train),
+    "resume": (Resume, resume_run),
+    "eval": (Eval, evaluate),
+    "watch": (Watch, watch),
+    "plot": (Plot, plot),
+    "list": (List, show_list),
+    "info": (Info, info),
+}

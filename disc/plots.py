@@ -1,0 +1,85 @@
+"""Learning curves of runs, from their `progress.csv`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from disc import files, logs
+from disc.types import DiscError
+
+COLORS = ("#d1495b", "#30638e", "#edae49", "#3c8d5a", "#7b4b94", "#66605a")
+
+
+def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
+    """Draw one panel with a curve a run: evaluations, the training returns faintly behind.
+
+    Args:
+        paths: run directories or CSV files.
+        out: a .png or .svg file.
+        metric: a column to draw instead of returns.
+    """
+    from matplotlib.figure import Figure
+
+    if out.suffix not in (".png", ".svg"):
+        raise DiscError(f"{out}: a figure's name must end in .png or .svg.")
+    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for i, path in enumerate(paths):
+        rows = _rows(path)
+        color, label = COLORS[i % len(COLORS)], _label(path)
+        if metric is not None:
+            steps, values = _column(rows, metric)
+            if not len(steps):
+                raise DiscError(f"{path}: has no column {metric}.")
+            axes.plot(steps, values, color=color, label=label)
+            continue
+        steps, returns = _column(rows, "train/return")
+        axes.plot(
+            steps, returns, color=color, alpha=0.3, linewidth=1.0, label=f"{label} (training)"
+        )
+        steps, evaluated = _column(rows, "eval/return")
+        if len(steps):
+            _, spread = _column(rows, "eval/return_std")
+            axes.plot(steps, evaluated, color=color, marker="o", markersize=3, label=label)
+            axes.fill_between(
+                steps, evaluated - spread, evaluated + spread, color=color, alpha=0.15, linewidth=0
+            )
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel(metric or "return")
+    axes.xaxis.set_major_formatter(_thousands)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small")
+    with files.replace(out) as beside:
+        figure.savefig(beside, format=out.suffix[1:], dpi=150)
+
+
+def _thousands(value: float, _: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if value >= 1e3 else f"{value:g}"
+
+
+def _rows(path: Path) -> list[logs.Row]:
+    file = path / "progress.csv" if path.is_dir() else path
+    try:
+        return logs.read_progress(file)
+    except (OSError, KeyError, ValueError) as error:
+        raise DiscError(f"{file}: can't be read as a run's progress ({error}).") from error
+
+
+def _label(path: Path) -> str:
+    return path.absolute().name if path.is_dir() else path.stem
+
+
+def _column(
+    rows: list[logs.Row], name: str
+) -> tuple[
+    np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]
+]:
+    """Steps and values where the column is not empty."""
+    known = [(row["step"], row[name]) for row in rows if name in row]
+    return np.array([step for step, _ in known]), np.array([value for _, value in known])
