@@ -131,7 +131,6 @@ class Agent:
         if not self._started:
             self.env.reset(self.seed, self.state.step)
             self._started = True
-        eval_env = self.maker.make() if plan.eval_every else None
         title = f"{self.algorithm.NAME} on {self.maker.name}"
         reporter = logs.Reporter(title, plan.steps, progress)
 
@@ -147,12 +146,10 @@ class Agent:
                 directory.save(self)
 
         try:
-            finished = train(self, plan, eval_env, record, save, callbacks)
+            finished = train(self, plan, record, save, callbacks)
             save()
         finally:
             reporter.close()
-            if eval_env is not None:
-                eval_env.close()
             if directory is not None:
                 directory.close()
         if not finished and not callbacks:

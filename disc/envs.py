@@ -54,7 +54,11 @@ class Maker:
 
     source: Source
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    _lent: bool = False  # an environment that the user passed in has been handed out
+
+    @property
+    def single(self) -> bool:
+        """Whether the source is one environment, which is there only once."""
+        return isinstance(self.source, gym.Env)
 
     @property
     def name(self) -> str:
@@ -83,9 +87,6 @@ class Maker:
             return _call(factory, self.name, kwargs) if factory else _make(self.name, kwargs)
         if not isinstance(self.source, gym.Env):
             return _call(self.source, self.name, kwargs)
-        if not self._lent and render_mode is None:
-            self._lent = True
-            return self.source
         if self.source.spec is not None:
             return _make(self.source.spec, kwargs)
         try:
@@ -211,19 +212,27 @@ class Environments:
     """
 
     def __init__(self, maker: Maker, num_envs: int) -> None:
-        if num_envs > 1 and isinstance(maker.source, gym.Env) and maker.source.spec is None:
+        if num_envs > 1 and maker.single:
             raise DiscError(
                 f"{maker.name}: num_envs is {num_envs}, so pass a function that makes the "
                 "environment, not one environment."
             )
-        self.name = maker.name
-        self.lanes = [Lane(maker.make()) for _ in range(num_envs)]
+        self.maker, self.name, self.used = maker, maker.name, False
+        make: Any = (lambda: maker.source) if maker.single else maker.make
+        self.lanes = [Lane(make()) for _ in range(num_envs)]
         self.spec = describe(self.lanes[0].env, maker.name)
         self.taken: list[Floats] = []  # (E, T, D) each: actions since the last reset
 
     def reset(self, seed: int, step: int) -> None:
-        """Reset all, with seeds that derive from the run's seed and the step."""
+        """Start all anew, with seeds that derive from the run's seed and the step.
+
+        Used environments are replaced by new ones, as a reset may not clear all that a physics
+        engine remembers (Box2D's does not), and a resumed run has new ones.
+        """
         for e, lane in enumerate(self.lanes):
+            if self.used and not self.maker.single:
+                lane.env.close()
+                lane.env = self.maker.make()
             own = seeding.environment_seed(seed, seeding.ENVIRONMENTS, step, e)
             try:
                 lane.start(own)
@@ -232,7 +241,7 @@ class Environments:
                     f"{self.name}: the environment raised when reset at step {step} "
                     f"({said(error)})."
                 ) from error
-        self.taken = []
+        self.taken, self.used = [], True
 
     def retrace(self, actions: Floats, bound: Callable[[Floats], Floats]) -> None:
         """Take recorded actions, (E, T, D), from a reset on: brings back the same episodes."""

@@ -38,7 +38,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, A
     """Write arrays and a JSON header in the safetensors format, with a checksum of both."""
     from safetensors.numpy import save_file
 
-    arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    arrays = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     text = json.dumps(header)
     metadata = {"disc": text, "crc32": str(_checksum(arrays, text))}
     with replace(path) as beside:
@@ -88,9 +88,9 @@ def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], text: str) -> int:
     """CRC-32 over the header and each array's name, type, shape and bytes."""
     checksum = zlib.crc32(text.encode())
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = np.asarray(arrays[name], order="C")
         checksum = zlib.crc32(f"{name}{array.dtype}{array.shape}".encode(), checksum)
-        checksum = zlib.crc32(array.data, checksum)
+        checksum = zlib.crc32(array.reshape(-1).view(np.uint8).data, checksum)
     return checksum
 
 

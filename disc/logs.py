@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import time
 from pathlib import Path
@@ -29,36 +28,28 @@ def read_progress(path: Path) -> list[Row]:
 
 
 class ProgressFile:
-    """`progress.csv`: a row an iteration, appended whole.
+    """`progress.csv`: a row an iteration, appended whole."""
 
-    Args:
-        path: the file; made, or cut back to `rows`.
-        rows: what it holds already.
-    """
-
-    def __init__(self, path: Path, rows: list[Row]) -> None:
+    def __init__(self, path: Path) -> None:
         self.path, self.columns = path, list[str]()
-        if not rows:
-            return
-        with open(path, newline="", encoding="utf-8") as file:
-            lines = file.read().splitlines(keepends=True)
-        self.columns = next(csv.reader(lines[:1]))
-        files.write_text(path, "".join(lines[: 1 + len(rows)]))
 
     def append(self, row: Row) -> None:
         """Add a row; the first one names the columns."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        if not self.columns:
-            self.columns = list(row)
-            writer.writerow(self.columns)
-        writer.writerow([_cell(row.get(name, math.nan)) for name in self.columns])
+        text = "" if self.columns else ",".join(row) + "\n"
+        self.columns = self.columns or list(row)
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(text.getvalue())
+            file.write(text + self._line(row))
 
+    def replace(self, rows: list[Row]) -> None:
+        """Hold these rows instead, under the same columns."""
+        with open(self.path, newline="", encoding="utf-8") as file:
+            self.columns = next(csv.reader(file))
+        lines = [",".join(self.columns) + "\n", *map(self._line, rows)]
+        files.write_text(self.path, "".join(lines))
 
-def _cell(value: float) -> str:
-    return "" if math.isnan(value) else repr(value)
+    def _line(self, row: Row) -> str:
+        known = (row.get(name, math.nan) for name in self.columns)
+        return ",".join("" if math.isnan(value) else repr(value) for value in known) + "\n"
 
 
 class Events:

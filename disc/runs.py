@@ -23,7 +23,7 @@ from disc import checkpoint, files, logs, normalize, optim, policy
 from disc._version import __version__
 from disc.networks import GaussianPolicy, Linear
 from disc.policy import PolicyFile
-from disc.train import Plan
+from disc.train import Plan, due
 from disc.types import DiscError, Metrics
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self.path, self.config = path, config
         self.checkpoints = path / "checkpoints"
-        self.progress = logs.ProgressFile(path / "progress.csv", [])
+        self.progress = logs.ProgressFile(path / "progress.csv")
         self.events: logs.Events | None = None
         self.purge_step: int | None = None
 
@@ -153,10 +153,15 @@ class RunDirectory:
         return cls(path, read_config(path))
 
     def rewind(self, step: int) -> list[Metrics]:
-        """Cut the record back to `step`, as the run goes on from there; return what is left."""
-        path = self.path / "progress.csv"
-        rows = [row for row in logs.read_progress(path) if row["step"] <= step]
-        self.progress = logs.ProgressFile(path, rows)
+        """Cut the record back to `step`, as the run goes on from there; return what is left.
+
+        An evaluation that was made only because the run ended there goes too.
+        """
+        rows = [row for row in logs.read_progress(self.progress.path) if row["step"] <= step]
+        plan, horizon = self.config["plan"], self.config["config"]["horizon"]
+        if rows and not due(plan["eval_every"], step - horizon, step):
+            rows[-1] = {k: v for k, v in rows[-1].items() if not k.startswith("eval/")}
+        self.progress.replace(rows)
         self.purge_step = step + 1
         return rows
 

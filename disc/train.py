@@ -7,12 +7,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 
 from disc import normalize
@@ -40,7 +39,6 @@ class Plan:
 def train(
     agent: Agent,
     plan: Plan,
-    eval_env: gym.Env[Any, Any] | None,
     record: Callable[[Metrics], None],
     save: Callable[[], None],
     callbacks: tuple[Callback, ...] = (),
@@ -50,7 +48,6 @@ def train(
     Args:
         agent: holds the algorithm, its config, the environments and the state.
         plan: when to evaluate and to save.
-        eval_env: what to evaluate on.
         record: takes the row of each iteration.
         save: writes a checkpoint.
         callbacks: see `Callback`.
@@ -76,8 +73,11 @@ def train(
             agent.state = state
             scores = {"eval/return": math.nan, "eval/return_std": math.nan, "eval/length": math.nan}
             last = state.step >= plan.steps
-            if eval_env is not None and (last or due(plan.eval_every, before, state.step)):
-                found = evaluate(eval_env, act(state), plan.eval_episodes, state.seed, state.step)
+            if plan.eval_every and (last or due(plan.eval_every, before, state.step)):
+                with closing(agent.maker.make()) as eval_env:
+                    found = evaluate(
+                        eval_env, act(state), plan.eval_episodes, state.seed, state.step
+                    )
                 scores = {
                     "eval/return": float(np.mean(found.returns)),
                     "eval/return_std": float(np.std(found.returns)),

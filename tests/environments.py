@@ -1,0 +1,145 @@
+"""Probe environments with known values and actions, and environments that misbehave."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+BOX = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+
+class Probe(gym.Env[Any, Any]):
+    """One observation number, one action number; subclasses say what happens."""
+
+    observation_space: ClassVar[Any] = BOX
+    action_space: ClassVar[Any] = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    time = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        self.state = self.first()
+        return self.state, {}
+
+    def first(self) -> Any:
+        return np.zeros(1, np.float32)
+
+
+class One(Probe):
+    """Reward 1 and the end: V = 1."""
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+
+class Signal(Probe):
+    """Reward is the observation, ±1, and the end: V(s) = s."""
+
+    def first(self) -> Any:
+        return np.float32([self.np_random.choice([-1.0, 1.0])])
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), float(self.state[0]), True, False, {}
+
+
+class Delay(Probe):
+    """Two steps, reward 1 at the second: V(1) = 1, V(0) = γ."""
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return np.ones(1, np.float32), float(self.time == 2), self.time == 2, False, {}
+
+
+class Target(Probe):
+    """Reward −(a − 0.5)², and the end: the best action is 0.5 whatever is seen."""
+
+    def step(self, action: Any) -> Any:
+        reward = -((float(action[0]) - 0.5) ** 2)
+        return np.zeros(1, np.float32), reward, True, False, {}
+
+
+class Follow(Signal):
+    """Reward −(a − s/2)² with s = ±1, and the end: the best action is s/2."""
+
+    def step(self, action: Any) -> Any:
+        reward = -((float(action[0]) - 0.5 * float(self.state[0])) ** 2)
+        return np.zeros(1, np.float32), reward, True, False, {}
+
+
+class Cycle(Probe):
+    """Reward 1 for ever, cut after five steps by a time limit: V = 1/(1 − γ)."""
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return np.zeros(1, np.float32), 1.0, False, self.time == 5, {}
+
+
+class Wide(gym.Env[Any, Any]):
+    """Matrix observations, matrix bounded actions, random ends of both kinds."""
+
+    observation_space: ClassVar[Any] = gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
+    action_space: ClassVar[Any] = gym.spaces.Box(-0.5, 0.5, (2, 2), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.np_random.standard_normal((2, 3)), {}
+
+    def step(self, action: Any) -> Any:
+        assert action.shape == (2, 2)
+        end = self.np_random.random()
+        observation = self.np_random.standard_normal((2, 3)) + 0.1 * float(np.sum(action))
+        return observation, float(np.mean(observation)), end < 0.02, end > 0.97, {}
+
+
+class Bad(Probe):
+    """Does what `fault` says from step 700 on, counted over all episodes."""
+
+    def __init__(self, fault: str = "raise", at: int = 700) -> None:
+        self.fault, self.at, self.total = fault, at, 0
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        self.total += 1
+        observation, reward = np.zeros(1, np.float32), 1.0
+        if self.total >= self.at:
+            if self.fault == "raise":
+                raise RuntimeError("the motor is on fire")
+            if self.fault == "nan-observation":
+                observation = np.full(1, np.nan, np.float32)
+            if self.fault == "inf-reward":
+                reward = np.inf
+            if self.fault == "shape":
+                observation = np.zeros(3, np.float32)
+        return observation, reward, False, self.time == 50, {}
+
+
+def wide() -> Wide:
+    return Wide()
+
+
+def bad(fault: str = "raise", at: int = 700) -> Bad:
+    return Bad(fault, at)
+
+
+def nothing() -> int:
+    return 3
+
+
+class Discrete(Probe):
+    """Wrong kind of actions."""
+
+    action_space: ClassVar[Any] = gym.spaces.Discrete(2)
+
+
+class Image(Probe):
+    """Pictures."""
+
+    observation_space: ClassVar[Any] = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+
+class Mapping(Probe):
+    """A dictionary."""
+
+    observation_space: ClassVar[Any] = gym.spaces.Dict({"a": BOX})

@@ -1,0 +1,86 @@
+"""Each algorithm learns what is known: values and best actions of small environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from disc import normalize
+from disc.agent import AGENTS, Agent
+from disc.networks import forward
+from tests import environments as probes
+
+OPTIONS = {
+    "horizon": 512,
+    "gradient_steps": 8,
+    "learning_rate": 1e-3,
+    "widths": (16, 16),
+    "anneal_steps": 32_768,
+}
+
+
+def trained(algorithm: str, env: Any, steps: int, **options: Any) -> Agent:
+    agent = AGENTS[algorithm](env, seed=1, **{**OPTIONS, **options})
+    return agent.learn(steps, eval_every=0, progress=False)
+
+
+def value(agent: Agent, observation: float) -> float:
+    """V in the environment's own units."""
+    scale = normalize.scale(agent.state.normalizer)
+    x = normalize.observations(scale, np.float32([[observation]]))
+    return float(forward(agent.state.value.parameters, x)[0, 0]) / float(scale.reward)
+
+
+@pytest.fixture(params=list(AGENTS))
+def algorithm(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_a_reward_is_the_value(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Signal, 8_192)
+    assert value(agent, 1.0) == pytest.approx(1.0, abs=0.1)
+    assert value(agent, -1.0) == pytest.approx(-1.0, abs=0.1)
+
+
+def test_a_later_reward_is_discounted(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Delay, 12_288, gamma=0.5)
+    assert value(agent, 1.0) == pytest.approx(1.0, abs=0.08)
+    assert value(agent, 0.0) == pytest.approx(0.5, abs=0.08)
+
+
+def test_a_constant_reward_does_not_blow_up(algorithm: str) -> None:
+    """The return has no variance: the normalised reward is held at 10."""
+    agent = trained(algorithm, probes.One, 8_192)
+    scale = normalize.scale(agent.state.normalizer)
+    assert value(agent, 0.0) * float(scale.reward) == pytest.approx(10.0, rel=0.1)
+
+
+def test_time_limits_bootstrap(algorithm: str) -> None:
+    """A reward of 1 for ever is worth 1/(1−γ), though the episodes are cut after five steps."""
+    agent = trained(algorithm, probes.Cycle, 16_384, gamma=0.8)
+    assert value(agent, 0.0) == pytest.approx(5.0, rel=0.1)
+
+
+def test_time_limits_as_terminal_states_are_worth_less(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Cycle, 16_384, gamma=0.8, bootstrap_time_limits=False)
+    assert value(agent, 0.0) < 3.5
+
+
+def test_the_best_action(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Target, 32_768)
+    action, _ = agent.predict(np.zeros(1))
+    assert action == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_best_action_depends_on_the_observation(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Follow, 32_768)
+    actions, _ = agent.predict(np.float32([[1.0], [-1.0]]))
+    assert actions[:, 0] == pytest.approx([0.5, -0.5], abs=0.1)
+
+
+def test_several_environments(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Follow, 32_768, num_envs=4)
+    actions, _ = agent.predict(np.float32([[1.0], [-1.0]]))
+    assert actions[:, 0] == pytest.approx([0.5, -0.5], abs=0.1)

@@ -1,0 +1,105 @@
+"""The ring of rollouts: what goes in comes out, from memory and from a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from disc import replay as replays
+from disc.replay import BatchReplay
+from disc.types import Rollout, Spec
+
+N, S, D, LENGTH = 5, 3, 2, 4
+SPEC = Spec(S, D, (S,), (D,), np.full(D, -1.0, np.float32), np.full(D, 1.0, np.float32))
+SHAPES = {
+    "observation": (N, S),
+    "next_observation": (N, S),
+    "action": (N, D),
+    "mean": (N, D),
+    "log_std": (D,),
+    "reward": (N,),
+    "terminated": (N,),
+    "truncated": (N,),
+    "border": (N,),
+}
+FLAGS = ("terminated", "truncated", "border")
+NO_EPISODES = {"returns": np.zeros(0, np.float32), "lengths": np.zeros(0, np.float32)}
+
+
+def marked(name: str, iteration: int) -> Any:
+    """A field's array that says which field of which iteration it is."""
+    number = list(SHAPES).index(name)
+    if name in FLAGS:
+        return (iteration >> np.arange(N) + number) % 2 == 1
+    shape = SHAPES[name]
+    return (100 * iteration + 10 * number + np.arange(np.prod(shape)) / 100).reshape(shape)
+
+
+def marked_rollout(iteration: int) -> Rollout:
+    arrays = {name: marked(name, iteration) for name in SHAPES}
+    arrays = {n: x if n in FLAGS else x.astype(np.float32) for n, x in arrays.items()}
+    return Rollout(**arrays, **NO_EPISODES)
+
+
+@pytest.mark.parametrize("length", [1, LENGTH])
+def test_the_ring_keeps_the_newest(length: int) -> None:
+    replay = replays.init(length, N, SPEC)
+    for iteration in range(2 * LENGTH + 3):
+        replay = replays.push(replay, marked_rollout(iteration), iteration)
+        ages = np.asarray(replay.age)
+        kept = min(iteration + 1, length)
+        assert sorted(ages) == [-1] * (length - kept) + list(range(kept))
+        for slot in np.flatnonzero(ages >= 0):
+            for name in SHAPES:
+                stored = getattr(replay, name)[slot]
+                wanted = marked(name, iteration - int(ages[slot]))
+                np.testing.assert_array_equal(stored, wanted.astype(stored.dtype))
+
+
+def wandering(rng: np.random.Generator, iterations: int, reset: float) -> BatchReplay:
+    """Batches of one environment, each going on where the last one stopped."""
+    replay, here = replays.init(LENGTH, N, SPEC), rng.standard_normal(S)
+    for iteration in range(iterations):
+        rows: dict[str, list[Any]] = {name: [] for name in SHAPES if name != "log_std"}
+        for t in range(N):
+            following, ends = rng.standard_normal(S), rng.random(2) < reset
+            step = (here, following, *rng.standard_normal((2, D)), rng.random(), *ends, t == N - 1)
+            for column, value in zip(rows.values(), step, strict=True):
+                column.append(value)
+            here = rng.standard_normal(S) if np.any(ends) else following
+        arrays = {n: np.array(x, bool if n in FLAGS else np.float32) for n, x in rows.items()}
+        log_std = np.float32(rng.standard_normal(D))
+        rollout = Rollout(**arrays, log_std=log_std, **NO_EPISODES)
+        replay = replays.push(replay, rollout, iteration)
+    return replay
+
+
+@pytest.mark.parametrize("reset", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("iterations", [0, 1, LENGTH - 1, LENGTH, LENGTH + 1, 2 * LENGTH + 2])
+def test_unpack_undoes_pack(rng: np.random.Generator, iterations: int, reset: float) -> None:
+    replay = wandering(rng, iterations, reset)
+    restored = replays.unpack(replays.pack(replay), replays.init(LENGTH, N, SPEC))
+    for name, before, after in zip(replay._fields, replay, restored, strict=True):
+        assert before.dtype == after.dtype
+        np.testing.assert_array_equal(before, after, err_msg=name)
+
+
+def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator) -> None:
+    replay = wandering(rng, LENGTH + 1, 0.2)
+    restored = replays.unpack(replays.pack(replay), replays.init(LENGTH, N, SPEC))
+    both = [replays.push(x, marked_rollout(LENGTH + 1), LENGTH + 1) for x in (replay, restored)]
+    for before, after in zip(*both, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("iterations", [2, LENGTH, LENGTH + 2])
+def test_pack_is_smaller_than_storing_next_observations(
+    rng: np.random.Generator, iterations: int
+) -> None:
+    packed = replays.pack(wandering(rng, iterations, 0.1))
+    plain = 2 * packed["observation"].nbytes
+    jumps = packed["jump_row"].nbytes + packed["jump_observation"].nbytes
+    assert packed["observation"].nbytes + jumps < plain
+    assert len(packed["age"]) == min(iterations, LENGTH)

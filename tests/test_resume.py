@@ -1,0 +1,168 @@
+"""A run that was stopped and resumed is the run that was not, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from disc import DiscError, logs, resume
+from disc.agent import AGENTS
+from tests import environments as probes
+
+SMALL = {"horizon": 256, "gradient_steps": 4, "epochs": 2, "widths": (16, 16)}
+PLAN = {"checkpoint_every": 512, "eval_every": 512, "eval_episodes": 1, "progress": False}
+ENVS = ["Hopper-v5", "BipedalWalker-v3", "tests.environments:wide"]
+
+
+def disc(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "disc", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def same_run(a: Path, b: Path) -> None:
+    """Parameters, optimisers, statistics, replay, environments, policy and progress are equal."""
+    newest = [max((run / "checkpoints").iterdir()) for run in (a, b)]
+    for files in (newest, [run / "policy.disc" for run in (a, b)]):
+        first, second = (load_file(file) for file in files)
+        assert first.keys() == second.keys()
+        for name in first:
+            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    first_rows, second_rows = (logs.read_progress(run / "progress.csv") for run in (a, b))
+    assert [untimed(row) for row in first_rows] == [untimed(row) for row in second_rows]
+
+
+def untimed(row: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in row.items() if not name.startswith("time/")}
+
+
+@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("algorithm", list(AGENTS))
+def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) -> None:
+    """Seven iterations at once, or three, a fresh process, and four more.
+
+    The stop after the third lies between two checkpoints, so the environment's episode is
+    brought back too.
+    """
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for run, steps in ((whole, 1792), (parts, 768)):
+        agent = AGENTS[algorithm](env, threads=1, anneal_steps=5000, **SMALL)
+        agent.learn(steps, out=run, **PLAN)
+    done = disc("resume", parts, "--steps", "1792")
+    assert done.returncode == 0, done.stderr
+    same_run(whole, parts)
+    rows = logs.read_progress(parts / "progress.csv")
+    assert [row["step"] for row in rows] == list(range(256, 1793, 256))
+    assert all(a["time/elapsed"] < b["time/elapsed"] for a, b in pairwise(rows))
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    options = "--horizon 256 --gradient-steps 4 --epochs 2 --widths 16 16 --anneal-steps 5000"
+    plan = "--checkpoint-every 512 --eval-every 512 --eval-episodes 1 --threads 1 --steps 100000"
+    words = ["train", "Hopper-v5", *options.split(), *plan.split(), "--out", str(run)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "disc", *words], stderr=subprocess.PIPE, text=True
+    )
+    progress = run / "progress.csv"
+    while not progress.exists() or len(progress.read_text().splitlines()) < 4:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"disc resume {run}" in said
+    more = int(logs.read_progress(progress)[-1]["step"]) + 512
+    assert disc("resume", run, "--steps", str(more)).returncode == 0
+    agent = AGENTS["disc"]("Hopper-v5", threads=1, anneal_steps=5000, **SMALL)
+    agent.learn(more, out=whole, **PLAN)
+    same_run(whole, run)
+
+
+def test_same_seed_same_run_and_another_seed_another(tmp_path: Path) -> None:
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        agent = AGENTS["disc"]("Hopper-v5", seed=seed, **SMALL)
+        agent.learn(1024, out=tmp_path / name, eval_every=0, progress=False)
+    same_run(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(AssertionError):
+        same_run(tmp_path / "a", tmp_path / "c")
+
+
+@pytest.mark.parametrize("algorithm", list(AGENTS))
+def test_evaluation_and_files_do_not_disturb_training(algorithm: str, tmp_path: Path) -> None:
+    def parameters(**options: Any) -> Any:
+        agent = AGENTS[algorithm]("Hopper-v5", **SMALL)
+        agent.learn(1024, checkpoint_every=512, progress=False, **options)
+        return agent.state.policy.parameters.mean[0].weight
+
+    alone = parameters(eval_every=0)
+    evaluated = parameters(eval_every=256, eval_episodes=2, out=tmp_path / "run")
+    np.testing.assert_array_equal(alone, evaluated)
+
+
+def test_threads_do_not_change_results() -> None:
+    runs = []
+    for threads in (1, 2):
+        agent = AGENTS["disc"](probes.Wide, num_envs=2, threads=threads, **SMALL)
+        runs.append(agent.learn(1024, eval_every=0, progress=False))
+    for name in ("mean", "action", "observation"):
+        first, second = (getattr(agent.state.replay, name) for agent in runs)
+        np.testing.assert_array_equal(first, second)
+
+
+def test_two_checkpoints_are_kept_and_the_older_serves_if_the_newer_is_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    AGENTS["ppo"](probes.wide, **SMALL).learn(
+        1536, out=run, eval_every=0, checkpoint_every=512, progress=False
+    )
+    kept = sorted((run / "checkpoints").iterdir())
+    assert [path.name for path in kept] == [
+        "step_000000001024.safetensors",
+        "step_000000001536.safetensors",
+    ]
+    data = bytearray(kept[1].read_bytes())
+    data[len(data) // 2] ^= 1
+    kept[1].write_bytes(data)
+    agent = resume(run, 2048, env=probes.wide)
+    assert "damaged" in capsys.readouterr().err
+    assert [row["step"] for row in agent.metrics] == list(range(256, 2049, 256))
+
+
+def test_an_environment_that_ignores_its_seed_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Unseeded(probes.Wide):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return super().reset(seed=int.from_bytes(os.urandom(4)))
+
+    run = tmp_path / "run"
+    AGENTS["ppo"](Unseeded, **SMALL).learn(256, out=run, eval_every=0, progress=False)
+    resume(run, 512, env=Unseeded)
+    assert "does not repeat itself under a seed" in capsys.readouterr().err
+
+
+def test_resume_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    with pytest.raises(DiscError, match="not a run directory"):
+        resume(tmp_path / "nowhere")
+    run = tmp_path / "run"
+    AGENTS["ppo"](probes.wide, **SMALL).learn(256, out=run, eval_every=0, progress=False)
+    with pytest.raises(DiscError, match="made in Python"):
+        resume(run, 512)
+    with pytest.raises(DiscError, match="at step 256 already"):
+        resume(run, 256, env=probes.wide)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "plan": None})[:-9])
+    with pytest.raises(DiscError, match="damaged"):
+        resume(run, 512, env=probes.wide)
