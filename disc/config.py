@@ -86,6 +86,9 @@ class Checker:
         for option in options:
             self(option, low <= getattr(self.config, option) <= high, f"within [{low}, {high}]")
 
+    def one_of(self, option: str, *choices: str) -> None:
+        self(option, getattr(self.config, option) in choices, f"one of {', '.join(choices)}")
+
     def below_one(self, *options: str) -> None:
         for option in options:
             self(option, 0 <= getattr(self.config, option) < 1, "at least 0 and below 1")

@@ -85,6 +85,11 @@ def _run(
             following[row] = _flat(final)
     except Exception as error:
         _finite(env.name, observations[: t + 1], rewards[:t], step_of)
+        if np.size(lane.observation) != size:
+            raise DiscError(
+                f"{env.name}: the observation at step {step_of(t - 1)} has shape "
+                f"{np.shape(lane.observation)}, not {env.spec.observation_shape}."
+            ) from error
         raise DiscError(
             f"{env.name}: the environment raised at step {step_of(t)} ({said(error)})."
         ) from error

@@ -94,16 +94,18 @@ class Wide(gym.Env[Any, Any]):
 
 
 class Bad(Probe):
-    """Does what `fault` says from step 700 on, counted over all episodes."""
+    """Does what `fault` says from step `at` on, counted over all episodes and instances."""
+
+    total = 0
 
     def __init__(self, fault: str = "raise", at: int = 700) -> None:
-        self.fault, self.at, self.total = fault, at, 0
+        self.fault, self.at = fault, at
 
     def step(self, action: Any) -> Any:
         self.time += 1
-        self.total += 1
+        Bad.total += 1
         observation, reward = np.zeros(1, np.float32), 1.0
-        if self.total >= self.at:
+        if Bad.total >= self.at:
             if self.fault == "raise":
                 raise RuntimeError("the motor is on fire")
             if self.fault == "nan-observation":

@@ -59,6 +59,8 @@ class Config(BatchConfig):
         check.below_one("epsilon")
         check.at_least(0, "epsilon_b", "j_targ", "alpha_is")
         check.at_least(1, "replay_length")
+        check.one_of("advantage", "gae_v", "gae")
+        check.one_of("penalty", "is", "kl", "none")
 
 
 @dataclass(frozen=True)

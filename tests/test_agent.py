@@ -1,0 +1,240 @@
+"""The Python interface, the policy file, and promises about options and compilation."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import disc
+from disc import DISC, PPO, PPOAMBER, DiscError, minibatch
+from disc.agent import AGENTS, Agent
+from disc.networks import forward
+from disc.normalize import observations, scale
+from tests import environments as probes
+
+SMALL = {"horizon": 256, "gradient_steps": 4, "epochs": 2, "widths": (16, 16)}
+QUIET = {"eval_every": 0, "progress": False}
+
+
+def small(kind: type[Agent] = DISC, env: Any = probes.wide, **options: Any) -> Agent:
+    return kind(env, **{**SMALL, **options})
+
+
+def test_predict_takes_one_observation_or_a_batch() -> None:
+    agent = small().learn(512, **QUIET)
+    batch = np.random.default_rng(0).standard_normal((5, 2, 3))
+    actions, state = agent.predict(batch)
+    assert actions.shape == (5, 2, 2)
+    assert state is None
+    one, _ = agent.predict(batch[3])
+    np.testing.assert_allclose(one, actions[3], rtol=1e-5, atol=1e-7)
+    assert agent.predict(batch[:1])[0].shape == (1, 2, 2)
+    sampled, _ = agent.predict(batch, deterministic=False)
+    assert not np.allclose(sampled, actions)
+    with pytest.raises(DiscError, match=r"shape \(4,\)"):
+        agent.predict(np.zeros(4))
+
+
+def test_acting_in_numpy_is_the_network() -> None:
+    agent = small().learn(512, **QUIET)
+    x = np.random.default_rng(1).standard_normal((7, 2, 3)).astype(np.float32)
+    snapshot = scale(agent.state.normalizer)
+    mean = forward(agent.state.policy.parameters.mean, observations(snapshot, x.reshape(7, 6)))
+    np.testing.assert_allclose(agent.predict(x)[0].reshape(7, 4), mean, rtol=1e-4, atol=1e-6)
+
+
+def test_actions_are_clipped_only_if_asked() -> None:
+    agent = small(horizon=256)
+    x = 100.0 * np.ones((2, 3))
+    agent.state.policy.parameters.mean[-1].bias.block_until_ready()
+    far = jax.tree.map(lambda leaf: leaf + 3.0, agent.state.policy.parameters)
+    agent.state = dataclasses.replace(
+        agent.state, policy=agent.state.policy._replace(parameters=far)
+    )
+    assert np.max(agent.predict(x)[0]) > 0.5
+    assert np.max(agent.predict(x, clip=True)[0]) <= 0.5
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_the_environment_sees_clipped_actions_only_with_the_option(clip: bool) -> None:
+    largest = 0.0
+
+    class Watching(probes.Wide):
+        def step(self, action: Any) -> Any:
+            nonlocal largest
+            largest = max(largest, float(np.max(action)))
+            return super().step(action)
+
+    agent = small(PPO, Watching, clip_actions=clip).learn(256, **QUIET)
+    assert (largest <= 0.5) == clip
+    assert agent.metrics[0]["train/actions_outside"] > 0.3
+
+
+@pytest.mark.parametrize("kind", [DISC, PPO, PPOAMBER])
+def test_a_saved_agent_acts_and_learns_on(kind: type[Agent], tmp_path: Path) -> None:
+    agent = small(kind, "Hopper-v5").learn(512, **QUIET)
+    agent.save(tmp_path / "hopper.disc")
+    x = np.random.default_rng(0).standard_normal((4, 11))
+    loaded = kind.load(tmp_path / "hopper.disc")
+    np.testing.assert_array_equal(agent.predict(x)[0], loaded.predict(x)[0])
+    np.testing.assert_array_equal(
+        agent.predict(x)[0], disc.load(tmp_path / "hopper.disc").predict(x)[0]
+    )
+    assert loaded.config == agent.config
+    loaded.learn(256, **QUIET)
+    with pytest.raises(DiscError, match=f"a policy of {kind.algorithm.NAME}"):
+        (PPO if kind is DISC else DISC).load(tmp_path / "hopper.disc")
+
+
+def test_acting_needs_no_jax(tmp_path: Path) -> None:
+    small().save(tmp_path / "p.disc")
+    code = (
+        "import sys, numpy, disc\n"
+        f"policy = disc.load({str(tmp_path / 'p.disc')!r})\n"
+        "policy.predict(numpy.zeros((2, 3)))\n"
+        "assert not {'jax', 'gymnasium', 'rich', 'matplotlib'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.disc"
+    small().save(path)
+    data = bytearray(path.read_bytes())
+    for position in (3, 40, len(data) // 2, len(data) - 1):
+        damaged = bytearray(data)
+        damaged[position] ^= 8
+        path.write_bytes(damaged)
+        with pytest.raises(DiscError, match=r"p\.disc"):
+            disc.load(path)
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DiscError):
+        disc.load(path)
+    with pytest.raises(DiscError, match="no such file"):
+        disc.load(tmp_path / "q.disc")
+
+
+def test_callbacks_log_and_stop() -> None:
+    seen: list[float] = []
+
+    def watch(agent: Agent, row: dict[str, float]) -> bool:
+        seen.append(row["step"])
+        return agent.state.step < 768
+
+    agent = small().learn(5_000, callbacks=[watch], **QUIET)
+    assert seen == [256, 512, 768] == [row["step"] for row in agent.metrics]
+
+
+def test_learning_goes_on_where_it_stopped() -> None:
+    agent = small().learn(512, **QUIET).learn(512, **QUIET)
+    assert [row["step"] for row in agent.metrics] == [256, 512, 768, 1024]
+
+
+def test_what_is_measured() -> None:
+    row = small().learn(1024, eval_every=256, eval_episodes=2, progress=False).metrics[-1]
+    assert list(row)[:2] == ["step", "time/elapsed"]
+    wanted = """
+        eval/return eval/return_std eval/length train/return train/length train/entropy train/std
+        train/learning_rate train/value_loss train/explained_variance train/actions_outside
+        is/j_is is/kl is/alpha is/rho_start is/rho_d_start is/rho_last is/rho_d_last is/vanished
+        is/clipped_dimensions is/batches is/oldest_age is/effective_samples is/rho_d_age_0
+        is/rho_d_age_3 time/sampling time/reading time/updating time/evaluating
+    """
+    assert set(wanted.split()) <= set(row)
+
+
+def test_amber_that_keeps_one_batch_is_ppo_to_the_bit() -> None:
+    ppo = small(PPO).learn(1024, **QUIET)
+    amber = small(PPOAMBER, replay_length=1).learn(1024, **QUIET)
+    for a, b in zip(jax.tree.leaves(ppo.state.policy), jax.tree.leaves(amber.state.policy),
+                    strict=True):  # fmt: skip
+        np.testing.assert_array_equal(a, b)
+    timeless = [{k: v for k, v in agent.metrics[-1].items() if not k.startswith("time/")}
+                for agent in (ppo, amber)]  # fmt: skip
+    assert timeless[0] == timeless[1]
+
+
+@pytest.mark.parametrize("algorithm", list(AGENTS))
+def test_every_option_is_read(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field that nothing reads is a lie."""
+    agent = small(AGENTS[algorithm], epochs=3)
+    config = type(agent.config)
+    names, read = {field.name for field in dataclasses.fields(config)}, set()
+
+    def spy(self: Any, name: str) -> Any:
+        read.add(name)
+        return object.__getattribute__(self, name)
+
+    monkeypatch.setattr(config, "__getattribute__", spy)
+    monkeypatch.setattr(config, "__hash__", lambda self: id(self))
+    monkeypatch.setattr(config, "__eq__", lambda self, other: self is other)
+    agent.state = agent.algorithm.init(agent.config, agent.env.spec, 1, 0)
+    agent.config = dataclasses.replace(agent.config, anneal_steps=512)
+    read.clear()
+    agent.state = agent.algorithm.init(agent.config, agent.env.spec, 1, 0)
+    agent.learn(256, **QUIET)
+    assert names <= read
+
+
+@pytest.mark.parametrize("ablation", [
+    {"advantage": "gae"}, {"penalty": "kl"}, {"penalty": "none"}, {"epsilon": 0.1},
+    {"epsilon_b": 0.0}, {"replay_length": 2}, {"j_targ": 0.1}, {"divide_by_mean_ratio": False},
+    {"value_clip": False}, {"bootstrap_time_limits": False}, {"learning_rate_floor": 9e-3},
+])  # fmt: skip
+def test_every_ablation_runs_and_changes_the_run(ablation: dict[str, Any]) -> None:
+    fast = {"learning_rate": 1e-2, "epsilon_b": 0.5}
+
+    def weights(**options: Any) -> Any:
+        agent = small(env=probes.Cycle, seed=2, **{**fast, **options}).learn(2048, **QUIET)
+        assert np.isfinite(list(agent.metrics[-1].values())).all()
+        leaves = jax.tree.leaves((agent.state.policy.parameters, agent.state.value.parameters))
+        return np.concatenate([np.ravel(leaf) for leaf in leaves])
+
+    assert not np.array_equal(weights(), weights(**ablation))
+
+
+def test_one_compilation_whatever_is_included() -> None:
+    counts: list[tuple[int, float]] = []
+
+    def watch(agent: Agent, row: dict[str, float]) -> None:
+        counts.append((minibatch.descend._cache_size(), row["is/batches"]))
+
+    small(replay_length=8, epsilon_b=0.05, widths=(17,)).learn(4096, callbacks=[watch], **QUIET)
+    compiled, batches = zip(*counts, strict=True)
+    assert len(set(batches)) > 2
+    assert len(set(compiled)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"epsilon": 1.0}, "epsilon must be .*below 1, not 1.0"),
+        ({"epsilon": float("nan")}, "epsilon must be"),
+        ({"horizon": 100, "gradient_steps": 32}, "horizon must be divisible by gradient_steps, 32"),
+        ({"num_envs": 3}, "num_envs must divide the horizon"),
+        ({"gamma": 1.1}, r"gamma must be within \[0, 1\]"),
+        ({"replay_length": 0}, "replay_length must be at least 1"),
+        ({"learning_rate_floor": 1.0}, "learning_rate_floor must be at most"),
+        ({"epsilon_b": -0.1}, "epsilon_b must be at least 0"),
+        ({"widths": ()}, "widths must be"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
+        ({"advantage": "gea"}, "advantage must be one of gae_v, gae"),
+        ({"penalty": None}, "penalty must be one of is, kl, none"),
+        ({"buffer_size": 3}, "disc has no option buffer_size; it has horizon"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(DiscError, match=says):
+        small(**options)
+
+
+def test_ppo_has_no_options_of_disc() -> None:
+    with pytest.raises(DiscError, match="ppo has no option epsilon_b"):
+        small(PPO, epsilon_b=0.1)
