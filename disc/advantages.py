@@ -36,6 +36,7 @@ def gae(
     return gae_v(reward, discount, decay, value, next_value, jnp.ones_like(reward))
 
 
+@jax.jit
 def gae_v(
     reward: jax.Array,
     discount: jax.Array,
@@ -49,7 +50,8 @@ def gae_v(
     δ_t = r_t + γ V(s_{t+1}) − V(s_t)
     Â_t = δ_t + γλ min(1, ρ_{t+1}) Â_{t+1},  target V(s_t) + min(1, ρ_t) Â_t
 
-    The target is V-trace's. With ρ = 1 this is GAE.
+    With ρ = 1 this is GAE. The target is V-trace's (Espeholt et al., 2018); the paper's eq. 6, read
+    literally, has one λ more, with which it would not be GAE's target for ρ = 1.
 
     Args:
         reward: r, (T, ...).
@@ -94,7 +96,7 @@ def standardize(advantage: jax.Array, weight: jax.Array, mask: jax.Array) -> jax
     """
     count = jnp.sum(mask)
     weighted = mask * weight * advantage
-    center = jnp.sum(weighted) / jnp.sum(mask * weight)
+    center = jnp.sum(weighted) / jnp.maximum(jnp.sum(mask * weight), 1e-30)
     mean = jnp.sum(weighted) / count
     std = jnp.sqrt(jnp.sum(mask * jnp.square(weighted - mean)) / count)
     return mask * (advantage - center) / (std + 1e-8)

@@ -78,10 +78,12 @@ def include(deviation: jax.Array, age: jax.Array, epsilon_b: float) -> jax.Array
 def effective_samples(log_rho: jax.Array, mask: jax.Array) -> jax.Array:
     """Effective sample size (Σρ)² / Σρ² as a share of the rows where `mask` is true; a scalar.
 
+    At least one row must count.
+
     Args:
         log_rho: log ρ_t, any shape.
         mask: booleans of the same shape.
     """
     masked = jnp.where(mask, log_rho, -jnp.inf)
     log_ess = 2.0 * jax.nn.logsumexp(masked) - jax.nn.logsumexp(2.0 * masked)
-    return jnp.exp(log_ess) / jnp.maximum(jnp.sum(mask), 1)
+    return jnp.exp(log_ess) / jnp.sum(mask)

@@ -49,7 +49,7 @@ def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
             )
     axes.set_xlabel("environment steps")
     axes.set_ylabel(metric or "return")
-    axes.xaxis.set_major_formatter(_thousands)
+    axes.xaxis.set_major_formatter(thousands)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small")
@@ -57,7 +57,8 @@ def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
         figure.savefig(beside, format=out.suffix[1:], dpi=150)
 
 
-def _thousands(value: float, _: float) -> str:
+def thousands(value: float, _: float) -> str:
+    """A number of steps as a tick label: 200k, 1M."""
     if value >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}k" if value >= 1e3 else f"{value:g}"

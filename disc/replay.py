@@ -89,8 +89,13 @@ def pack(replay: BatchReplay) -> dict[str, np.ndarray[Any, Any]]:
     following = arrays.pop("next_observation").reshape(-1, replay.observation.shape[-1])
     observation = arrays["observation"].reshape(following.shape)
     jumps = np.ones(len(following), np.bool_)
-    jumps[:-1] = np.any(following[:-1] != observation[1:], axis=1)
+    jumps[:-1] = np.any(_bits(following[:-1]) != _bits(observation[1:]), axis=1)
     return {**arrays, "jump_row": np.flatnonzero(jumps), "jump_observation": following[jumps]}
+
+
+def _bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Floats as their bits, so that −0 differs from 0."""
+    return np.ascontiguousarray(values).view(np.uint32)
 
 
 def unpack(arrays: dict[str, np.ndarray[Any, Any]], empty: BatchReplay) -> BatchReplay:

@@ -39,7 +39,8 @@ def dimension_clip(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -
     """DISC's clipped weight w (eq. 2): each dimension is clipped by itself.
 
     w = ∏_d min(ρ_d, 1+ε) where Â > 0 and ∏_d max(ρ_d, 1−ε) where Â < 0. The gradient of w
-    vanishes only where every dimension is beyond its bound. With D = 1 this is `joint_clip`.
+    vanishes only where every dimension is beyond its bound (or w beyond e^60, see
+    `importance.ratio`). With D = 1 this is `joint_clip`.
 
     Args:
         log_ratio: log ρ_d, (M, D).

@@ -72,5 +72,6 @@ class Algorithm(Protocol):
     NAME: str
     Config: type[Any]
     init: Callable[..., Any]  # (config, spec, num_envs, seed) → State
-    act: Callable[..., Actor]  # (state) → Actor
-    update: Callable[..., tuple[Any, Metrics]]  # (config, state, replay, threads) → State, metrics
+    observe: Callable[..., Any]  # (config, state, rollout) → State
+    act: Callable[..., Actor]  # (config, spec, state) → Actor
+    update: Callable[..., tuple[Any, Metrics]]  # (config, state, threads) → State, metrics

@@ -68,7 +68,9 @@ def wandering(rng: np.random.Generator, iterations: int, reset: float) -> BatchR
             step = (here, following, *rng.standard_normal((2, D)), rng.random(), *ends, t == N - 1)
             for column, value in zip(rows.values(), step, strict=True):
                 column.append(value)
-            here = rng.standard_normal(S) if np.any(ends) else following
+            # A reset that shares a number with the last observation is a jump all the same.
+            start = np.append(rng.standard_normal(S - 1), following[-1])
+            here = start if np.any(ends) else following
         arrays = {n: np.array(x, bool if n in FLAGS else np.float32) for n, x in rows.items()}
         log_std = np.float32(rng.standard_normal(D))
         rollout = Rollout(**arrays, log_std=log_std, **NO_EPISODES)
