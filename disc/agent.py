@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -53,7 +52,7 @@ class Agent:
             raise DiscError(
                 f"num_envs must divide the horizon, {self.config.horizon}, and {num_envs} doesn't."
             )
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or runs.available_cores()
         runs.configure_jax(self.threads)
         self.maker = Maker(env, env_kwargs or {})
         self.env = Environments(self.maker, num_envs)

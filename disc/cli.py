@@ -38,7 +38,7 @@ class Train:
 
     env: Positional[str]
     """A task (`disc list`), a Gymnasium id, or package.module:factory."""
-    algo: Literal["disc", "ppo", "ppo-amber"] = "disc"
+    algo: Literal[tuple(ALGORITHMS)] = "disc"  # type: ignore[valid-type]
     """The algorithm; the options below the line are its own."""
     steps: int = 1_000_000
     """Environment steps."""
@@ -222,7 +222,7 @@ def train(command: Any) -> None:
         ),
     )
     if options.video:
-        watch(Watch(where))
+        watch(Watch(where, seconds=10.0))
 
 
 def resume_run(command: Resume) -> None:

@@ -29,17 +29,16 @@ def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
     axes = figure.subplots()
     for i, path in enumerate(paths):
         rows = _rows(path)
-        color, label = COLORS[i % len(COLORS)], _label(path)
+        color, label = COLORS[i % len(COLORS)], _label(path) if len(paths) > 1 else "evaluated"
         if metric is not None:
             steps, values = _column(rows, metric)
             if not len(steps):
                 raise DiscError(f"{path}: has no column {metric}.")
-            axes.plot(steps, values, color=color, label=label)
+            axes.plot(steps, values, color=color, label=_label(path))
             continue
         steps, returns = _column(rows, "train/return")
-        axes.plot(
-            steps, returns, color=color, alpha=0.3, linewidth=1.0, label=f"{label} (training)"
-        )
+        training = None if len(paths) > 1 else "training"
+        axes.plot(steps, returns, color=color, alpha=0.3, linewidth=1.0, label=training)
         steps, evaluated = _column(rows, "eval/return")
         if len(steps):
             _, spread = _column(rows, "eval/return_std")

@@ -45,6 +45,13 @@ def configure_jax(threads: int) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def check_plan(plan: Plan) -> None:
     """Refuse a plan that makes no sense, naming the option."""
     for name, low in (

@@ -85,7 +85,6 @@ def vanishing(runs: dict[str, dict[str, list[Run]]], out: Path) -> None:
     left.axhline(1.2, color="black", linewidth=0.8)
     _label(left, "Mean ρ'_t = 1 + |ρ_t − 1|, last epoch (black: PPO's clip)", "ρ'")
     _label(right, "Samples without a gradient, last epoch", "share")
-    left.set_yscale("log")
     _save(figure, out)
 
 

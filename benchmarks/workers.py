@@ -1,0 +1,173 @@
+"""One measurement each, in a process of its own: reads a JSON task, prints a JSON result.
+
+`python -m benchmarks.workers '{"kind": "train", …}'`. The parent sets which cores may be used.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+WARM_UP = 2
+
+
+def train(task: dict[str, Any]) -> dict[str, Any]:
+    """Steps per second of training, after compilation, without evaluation."""
+    import jax
+
+    from disc.agent import AGENTS
+
+    compiled: list[float] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, seconds, **_: (
+            compiled.append(seconds) if name.endswith("backend_compile_duration") else None
+        )
+    )
+    env = task.get("env") or synthetic(task["dimensions"])
+    agent = AGENTS[task["algorithm"]](env, threads=task["cores"], **task.get("options", {}))
+    horizon, held = agent.config.horizon, task.get("held")
+    if held:
+        _fill(agent)
+    agent.learn(WARM_UP * horizon, eval_every=0, checkpoint_every=0, progress=False)
+    compilations = len(compiled)
+    clock = time.perf_counter()
+    agent.learn(task["iterations"] * horizon, eval_every=0, checkpoint_every=0, progress=False)
+    seconds = time.perf_counter() - clock
+    rows = agent.metrics[WARM_UP:]
+    mean = {
+        name: float(np.mean([row[f"time/{name}"] for row in rows]))
+        for name in ("sampling", "reading", "updating")
+    }
+    batches = float(np.mean([row["is/batches"] for row in rows]))
+    work = _flops(agent) * agent.config.epochs * horizon * batches
+    return {
+        "steps_per_second": task["iterations"] * horizon / seconds,
+        "seconds": mean,
+        "batches": batches,
+        "gflops": work / mean["updating"] / 1e9,
+        "compile_seconds": sum(compiled[:compilations]),
+        "compilations": compilations,
+        "compilations_later": len(compiled) - compilations,
+        "microseconds_per_step": 1e6 * mean["sampling"] / horizon,
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def _fill(agent: Any) -> None:
+    """Put one batch into every slot of the replay, so that all are included from the start."""
+    from functools import partial
+
+    from disc.rollout import collect
+
+    agent.env.reset(agent.seed, 0)
+    agent._started = True
+    act = partial(agent.algorithm.act, agent.config, agent.env.spec)
+    rollout = collect(agent.env, act, agent.state, agent.config.horizon)
+    for _ in range(agent.state.replay.length):
+        agent.state = agent.algorithm.observe(agent.config, agent.state, rollout)
+        agent.state = type(agent.state)(
+            **{**vars(agent.state), "iteration": agent.state.iteration + 1}
+        )
+
+
+def _flops(agent: Any) -> float:
+    """Floating-point operations of one sample's forward and backward pass, both networks.
+
+    A layer of (in, out) costs 2·in·out forward, as much for its weights' gradient and, but for the
+    first, as much for its input's.
+    """
+    import jax
+
+    total = 0
+    for mlp in (agent.state.policy.parameters.mean, agent.state.value.parameters):
+        sizes = [int(np.prod(layer.weight.shape)) for layer in mlp]
+        total += 2 * (3 * sum(sizes) - sizes[0])
+    del jax
+    return float(total)
+
+
+def synthetic(dimensions: int) -> Any:
+    """A task with so many actions and 32 observations, that costs next to nothing to step."""
+    import gymnasium as gym
+
+    class Synthetic(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Box(-np.inf, np.inf, (32,), np.float32)
+        action_space = gym.spaces.Box(-1.0, 1.0, (dimensions,), np.float32)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.time, self.state = 0, np.zeros(32, np.float32)
+            return self.state, {}
+
+        def step(self, action: Any) -> Any:
+            self.time += 1
+            self.state = 0.9 * self.state + 0.1 * np.resize(action, 32)
+            return self.state, -float(action @ action), False, self.time == 1000, {}
+
+    return Synthetic
+
+
+def bare(task: dict[str, Any]) -> dict[str, Any]:
+    """The environment alone, stepped with actions drawn beforehand."""
+    import gymnasium as gym
+
+    from disc.envs import Maker
+
+    steps = task["steps"]
+    env: gym.Env[Any, Any] = Maker(task["env"]).make()
+    rng = np.random.default_rng(0)
+    actions = rng.standard_normal((steps, *env.action_space.shape), np.float32)  # type: ignore[misc]
+    env.reset(seed=0)
+    clock = time.perf_counter()
+    for action in actions:
+        _, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            env.reset()
+    seconds = time.perf_counter() - clock
+    return {"steps_per_second": steps / seconds, "microseconds_per_step": 1e6 * seconds / steps}
+
+
+def product(task: dict[str, Any]) -> dict[str, Any]:
+    """A single-precision matrix product at the learner's shapes, one a thread."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import jax
+    import jax.numpy as jnp
+
+    rows, inner, outer = task["shape"]
+    repeats = int(4e10 / (2 * rows * inner * outer))
+
+    @jax.jit
+    def multiply(a: jax.Array, b: jax.Array) -> jax.Array:
+        def body(_: Any, c: jax.Array) -> jax.Array:
+            return c + (a + c[0, 0] * 1e-20) @ b
+
+        return jax.lax.fori_loop(0, repeats, body, jnp.zeros((rows, outer)))
+
+    a, b = jnp.ones((rows, inner)), jnp.ones((inner, outer))
+
+    def run(_: int) -> Any:
+        return multiply(a, b).block_until_ready()
+
+    run(0)
+    with ThreadPoolExecutor(task["cores"]) as pool:
+        clock = time.perf_counter()
+        list(pool.map(run, range(task["cores"])))
+        seconds = time.perf_counter() - clock
+    return {"gflops": task["cores"] * repeats * 2 * rows * inner * outer / seconds / 1e9}
+
+
+def main() -> None:
+    """Run the task in the first argument."""
+    task = json.loads(sys.argv[1])
+    result = {"train": train, "bare": bare, "product": product}[task["kind"]](task)
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()
