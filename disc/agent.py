@@ -17,7 +17,7 @@ from disc.algos import disc, ppo, ppo_amber
 from disc.envs import Environments, Maker, Source
 from disc.policy import Policy
 from disc.runs import RunDirectory
-from disc.train import Callback, Plan, train
+from disc.train import Callback, Plan, renew, train
 from disc.types import DiscError, Floats, Metrics
 
 
@@ -60,6 +60,7 @@ class Agent:
         self.elapsed = 0.0  # seconds of training, over all processes that took part
         self.metrics: list[Metrics] = []  # the rows of `progress.csv`
         self._started = False
+        self._acting: tuple[Any, Policy] | None = None
 
     @property
     def seed(self) -> int:
@@ -74,7 +75,10 @@ class Agent:
     @property
     def policy(self) -> Policy:
         """The current policy, in numpy."""
-        return self.algorithm.act(self.config, self.env.spec, self.state)
+        if self._acting is None or self._acting[0] is not self.state:
+            acting = self.algorithm.act(self.config, self.env.spec, self.state)
+            self._acting = (self.state, acting)
+        return self._acting[1]
 
     def predict(
         self, observation: ArrayLike, deterministic: bool = True, clip: bool | None = None
@@ -125,6 +129,8 @@ class Agent:
         progress: bool,
     ) -> Self:
         runs.check_plan(plan)
+        if plan.eval_every and self.maker.single:
+            self.maker.make().close()  # better to fail now than at the first evaluation
         if self.config.anneal_steps is None:
             self.config = dataclasses.replace(self.config, anneal_steps=plan.steps)
         if not self._started:
@@ -141,17 +147,19 @@ class Agent:
             reporter.update(self.state.step, known)
 
         def save() -> None:
-            if directory is not None:
+            if directory is not None and directory.saved_step != self.state.step:
                 directory.save(self)
 
         try:
-            finished = train(self, plan, record, save, callbacks)
+            outcome = train(self, plan, record, save, callbacks)
+            if directory is not None and not plan.checkpoint_every:
+                renew(self)  # the actions since the start were not kept
             save()
         finally:
             reporter.close()
             if directory is not None:
                 directory.close()
-        if not finished and not callbacks:
+        if outcome == "interrupted":
             raise KeyboardInterrupt
         return self
 
@@ -167,11 +175,11 @@ class Agent:
         and an empty replay; `disc.resume` goes on exactly, from a run directory.
 
         Args:
-            path: a policy file.
+            path: a policy file, or a run directory.
             env: the environment; the one named in the file if None.
-            **options: instead of those in the file.
+            **options: instead of those in the file; also `seed`, `num_envs`, `env_kwargs`.
         """
-        file = policy.read(path)
+        file = policy.read(policy.locate(path))
         info = file.info
         if info.get("algorithm") != cls.algorithm.NAME:
             raise DiscError(
@@ -182,8 +190,9 @@ class Agent:
             raise DiscError(f"{path}: does not say how to make its environment; pass env.")
         known = {field.name for field in dataclasses.fields(cls.algorithm.Config)}
         saved = {name: value for name, value in info["config"].items() if name in known}
-        kwargs = info.get("env_kwargs") if env is None else None
-        agent = cls(source, env_kwargs=kwargs, **{"seed": info["seed"], **saved, **options})
+        if env is None:
+            saved |= {"env_kwargs": info.get("env_kwargs"), "num_envs": info.get("num_envs", 1)}
+        agent = cls(source, **{"seed": info["seed"], **saved, **options})
         agent.state = runs.read_networks(agent.state, file)
         return agent
 

@@ -322,12 +322,12 @@ def plot(command: Plot) -> None:
 
 def show_list(_: List) -> None:
     """`disc list`."""
-    algorithms = Table(title="Algorithms", title_justify="left")
+    algorithms = Table(title="Algorithms", title_justify="left", box=None)
     algorithms.add_column("--algo")
     algorithms.add_column("what it is")
     for name, module in ALGORITHMS.items():
         algorithms.add_row(name, (module.__doc__ or "").splitlines()[0])
-    tasks = Table(title="Tasks", title_justify="left")
+    tasks = Table(title="Tasks", title_justify="left", box=None)
     for column in ("name", "environment"):
         tasks.add_column(column, no_wrap=True)
     for column in ("state dim.", "in the paper", "action dim.", "steps"):
@@ -371,7 +371,7 @@ def info(command: Info) -> None:
 
 
 def _policy_path(path: Path) -> Path:
-    file = path / "policy.disc" if path.is_dir() else path
+    file = policies.locate(path)
     if path.is_dir() and not file.exists():
         runs.read_config(path)
         raise DiscError(

@@ -88,7 +88,8 @@ class Maker:
         if not isinstance(self.source, gym.Env):
             return _call(self.source, self.name, kwargs)
         if self.source.spec is not None:
-            return _make(self.source.spec, kwargs)
+            with suppress(DiscError):  # a wrapper may not say how it was made
+                return _make(self.source.spec, kwargs)
         try:
             return copy.deepcopy(self.source)
         except Exception as error:

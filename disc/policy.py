@@ -45,6 +45,10 @@ class Policy:
         object.__setattr__(self, "std", np.exp(self.log_std))
         object.__setattr__(self, "rng", np.random.default_rng())
 
+    def seed(self, seed: int) -> None:
+        """Make the samples of `predict(…, deterministic=False)` repeatable."""
+        object.__setattr__(self, "rng", np.random.default_rng(seed))
+
     def mean(self, observation: Floats) -> Floats:
         """u(s): (S,) → (D,) or (B, S) → (B, D)."""
         x: Floats = (observation - self.observation_mean) * self.observation_inverse_std
@@ -148,8 +152,13 @@ def load(path: str | Path) -> Policy:
     Args:
         path: a policy file, or a run directory.
     """
+    return read(locate(path)).policy
+
+
+def locate(path: str | Path) -> Path:
+    """The policy file itself, given it or its run directory."""
     path = Path(path)
-    return read(path / "policy.disc" if path.is_dir() else path).policy
+    return path / "policy.disc" if path.is_dir() else path
 
 
 def _check(policy: Policy) -> None:

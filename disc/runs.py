@@ -116,6 +116,7 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.progress = logs.ProgressFile(path / "progress.csv")
         self.events: logs.Events | None = None
+        self.saved_step: int | None = None
         self.purge_step: int | None = None
 
     @classmethod
@@ -190,6 +191,7 @@ class RunDirectory:
             {"algorithm": agent.algorithm.NAME, "elapsed": agent.elapsed, "versions": versions()},
         )
         checkpoint.save(self.checkpoints, contents)
+        self.saved_step = agent.state.step
         write_policy(agent, self.path / "policy.disc")
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from disc.types import Metrics, Rollout, Spec
 if TYPE_CHECKING:
     from disc.agent import Agent
 
-Callback = Callable[["Agent", Metrics], bool | None]
+Callback = Callable[["Agent", Metrics], Any]
 """Called after every iteration with the agent and the row; returning False stops the run."""
+
+Outcome = Literal["finished", "interrupted", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def train(
     record: Callable[[Metrics], None],
     save: Callable[[], None],
     callbacks: tuple[Callback, ...] = (),
-) -> bool:
+) -> Outcome:
     """Iterate until `plan.steps` steps are taken.
 
     Args:
@@ -53,7 +55,7 @@ def train(
         callbacks: see `Callback`.
 
     Returns:
-        True if the run came to its end, False if it was interrupted or a callback stopped it.
+        How it ended: at its end, by a signal, or by a callback.
     """
     algorithm, config, env = agent.algorithm, agent.config, agent.env
     act = partial(algorithm.act, config, env.spec)
@@ -67,10 +69,12 @@ def train(
             updated = time.perf_counter()
 
             checkpoint = due(plan.checkpoint_every, before, state.step)
-            if checkpoint:
-                env.reset(state.seed, state.step)
-                state = replace(state, normalizer=normalize.cut(state.normalizer))
             agent.state = state
+            if checkpoint:
+                renew(agent)
+                state = agent.state
+            elif not plan.checkpoint_every:
+                env.taken.clear()  # nothing will ask for them
             scores = {"eval/return": math.nan, "eval/return_std": math.nan, "eval/length": math.nan}
             last = state.step >= plan.steps
             if plan.eval_every and (last or due(plan.eval_every, before, state.step)):
@@ -98,10 +102,19 @@ def train(
             record({**row, "step": state.step})
             if checkpoint:
                 save()
-            answers = [callback(agent, row) for callback in callbacks]
-            if interrupted() or False in answers:
-                return False
-    return True
+            answers = [callback(agent, agent.metrics[-1]) for callback in callbacks]
+            if interrupted():
+                return "interrupted"
+            if any(isinstance(answer, bool | np.bool_) and not answer for answer in answers):
+                return "stopped"
+    return "finished"
+
+
+def renew(agent: Agent) -> None:
+    """Start new episodes in new environments; those under way are cut."""
+    state = agent.state
+    agent.env.reset(state.seed, state.step)
+    agent.state = replace(state, normalizer=normalize.cut(state.normalizer))
 
 
 def due(every: int, before: int, after: int) -> bool:

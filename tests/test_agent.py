@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import jax
 import numpy as np
 import pytest
@@ -130,6 +132,59 @@ def test_callbacks_log_and_stop() -> None:
 
     agent = small().learn(5_000, callbacks=[watch], **QUIET)
     assert seen == [256, 512, 768] == [row["step"] for row in agent.metrics]
+
+
+@pytest.mark.parametrize("answer", [0, None, True, np.zeros(2)])
+def test_only_false_stops_a_run(answer: Any) -> None:
+    agent = small(PPO).learn(512, callbacks=[lambda *_: answer], **QUIET)
+    assert agent.state.step == 512
+
+
+def test_ctrl_c_raises_once_the_iteration_is_done() -> None:
+    def press(agent: Agent, row: dict[str, float]) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    agent = small(PPO)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(2048, callbacks=[press], **QUIET)
+    assert agent.state.step == 256
+
+
+def test_samples_can_be_seeded() -> None:
+    policy = small().policy
+    draws = []
+    for seed in (1, 1, 2):
+        policy.seed(seed)
+        draws.append(policy.predict(np.zeros((2, 3)), deterministic=False)[0])
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])
+
+
+def test_loading_takes_a_run_directory_and_keywords(tmp_path: Path) -> None:
+    make = "tests.environments:bad"
+    agent = PPO(make, env_kwargs={"at": 99_999}, num_envs=2, **SMALL)
+    agent.learn(256, out=tmp_path / "run", **QUIET)
+    loaded = PPO.load(tmp_path / "run")
+    assert (loaded.num_envs, loaded.maker.kwargs) == (2, {"at": 99_999})
+    loaded = PPO.load(tmp_path / "run", env=make, env_kwargs={"at": 88_888}, epsilon=0.3)
+    assert (loaded.num_envs, loaded.maker.kwargs) == (1, {"at": 88_888})
+    assert loaded.config.epsilon == 0.3
+
+
+def test_without_checkpoints_only_the_end_is_saved(tmp_path: Path) -> None:
+    agent = small(PPO).learn(512, out=tmp_path / "run", checkpoint_every=0, **QUIET)
+    assert not agent.env.taken
+    assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
+    resumed = disc.resume(tmp_path / "run", 1024, env=probes.wide, progress=False)
+    assert resumed.state.step == 1024
+
+
+def test_a_wrapped_object_is_evaluated_on_a_copy() -> None:
+    class Odd(gym.Wrapper[Any, Any, Any, Any]):
+        """Does not say how it was made."""
+
+    env = Odd(gym.make("Pendulum-v1"))
+    small(PPO, env).learn(256, eval_every=256, eval_episodes=1, progress=False)
 
 
 def test_learning_goes_on_where_it_stopped() -> None:

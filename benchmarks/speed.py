@@ -1,0 +1,245 @@
+"""`python -m benchmarks.speed`: how fast training is, beside what users would run instead.
+
+Everything is measured in one run, each measurement in a process of its own that may use one core or
+two, one after the other; compare ratios. Prints a table and writes a JSON file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+TASKS = ("HalfCheetah-v5", "Humanoid-v5")
+PEERS = ("torch==2.13.0", "stable-baselines3", "sbx-rl", "gymnasium[mujoco]")
+ALL_INCLUDED = {"epsilon_b": 1e9}
+console = Console(highlight=False, soft_wrap=True)
+
+Results = dict[str, Any]
+
+
+def pinned(command: list[str], cores: int, **environment: str) -> str:
+    """Run a command on so many cores and return what it printed."""
+    chosen = sorted(os.sched_getaffinity(0))[:cores]
+    done = subprocess.run(
+        command,
+        cwd=HERE.parent,
+        env={**os.environ, "OMP_NUM_THREADS": str(cores), **environment},
+        preexec_fn=lambda: os.sched_setaffinity(0, chosen),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def measure(kind: str, cores: int, **task: Any) -> Results:
+    """One of ours, in a fresh process."""
+    text = json.dumps({"kind": kind, "cores": cores, **task})
+    return json.loads(
+        pinned([sys.executable, "-m", "benchmarks.workers", text], cores).splitlines()[-1]
+    )
+
+
+def peers_python(folder: Path) -> Path:
+    """The interpreter of a virtual environment that holds the peers; made if need be."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        console.print(f"Installing {', '.join(PEERS)} into {folder} …")
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        for names in (PEERS[:1], PEERS[1:]):  # torch first, or a larger build of it comes along
+            subprocess.run([str(python), "-m", "pip", "install", "-q", *names], check=True)
+    return python
+
+
+def training(quick: bool, python: Path | None) -> Results:
+    """Steps per second of training, ours and theirs."""
+    results: Results = {}
+    iterations = 4 if quick else 12
+    ours: list[tuple[str, dict[str, Any]]] = [
+        ("PPO", {"algorithm": "ppo"}),
+        ("PPO-AMBER", {"algorithm": "ppo-amber"}),
+        ("DISC, free", {"algorithm": "disc", "iterations": 10 if quick else 40}),
+    ]
+    ours += [
+        (
+            f"DISC, {n} included",
+            {"algorithm": "disc", "held": True, "options": {**ALL_INCLUDED, "replay_length": n}},
+        )
+        for n in (1, 10, 64)
+    ]
+    ours.append(("PPO, two environments", {"algorithm": "ppo", "num_envs": 2}))
+    for env in TASKS:
+        for cores in (2, 1):
+            for name, task in ours:
+                count = 3 if "64" in name else iterations
+                found = measure("train", cores, env=env, **{"iterations": count, **task})
+                results[f"{env} | {cores} | {name}"] = found
+                say(f"{env}, {cores} cores, {name}: {found['steps_per_second']:,.0f} steps/s")
+            for library in ("sb3", "sbx") if python else ():
+                text = {"library": library, "env": env, "cores": cores, "iterations": iterations}
+                printed = pinned(
+                    [str(python), str(HERE / "peers.py"), json.dumps(text)],
+                    cores,
+                    **({"NPROC": "1"} if cores == 1 else {}),
+                )
+                found = json.loads(printed.splitlines()[-1])
+                results[f"{env} | {cores} | {library}"] = found
+                say(f"{env}, {cores} cores, {library}: {found['steps_per_second']:,.0f} steps/s")
+    return results
+
+
+def floors() -> Results:
+    """What nothing can be faster than: the environment alone and the arithmetic alone."""
+    results: Results = {}
+    for env, size in zip(TASKS, (17, 348), strict=True):
+        for num_envs in (1, 2):
+            results[f"{env} | sampling | {num_envs}"] = measure(
+                "sampling", 2, env=env, num_envs=num_envs, repeats=7
+            )
+        for cores in (1, 2):
+            shapes = [[rows, k, 64] for rows in (128, 2048, 4096) for k in (size, 64)]
+            peaks = [measure("product", cores, shape=shape)["gflops"] for shape in shapes]
+            results[f"{env} | product | {cores}"] = {"gflops": max(peaks)}
+            say(f"{env}, {cores} cores: matrix product {max(peaks):.0f} GFLOP/s")
+    return results
+
+
+def growth(quick: bool) -> Results:
+    """How an iteration's seconds grow with included batches, action dimension and width."""
+    results: Results = {}
+    base = {"algorithm": "disc", "held": True, "iterations": 2 if quick else 4}
+    for n in (1, 4, 16, 64):
+        options = {**ALL_INCLUDED, "replay_length": n}
+        results[f"included batches | {n}"] = measure(
+            "train", 2, dimensions=8, **base, options=options
+        )
+    eight = {**ALL_INCLUDED, "replay_length": 8}
+    for d in (1, 4, 16, 64):
+        results[f"action dimension | {d}"] = measure(
+            "train", 2, dimensions=d, **base, options=eight
+        )
+    for width in (64, 128, 256, 512):
+        options = {**eight, "widths": [width, width]}
+        results[f"network width | {width}"] = measure(
+            "train", 2, dimensions=8, **base, options=options
+        )
+    say("growth: done")
+    return results
+
+
+def start_up() -> Results:
+    """Seconds from `disc train` to the end of the first iteration, cache cold and warm."""
+    results: Results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for state in ("cold", "warm"):
+            out = Path(folder, state)
+            words = f"train humanoid --steps 2048 --eval-every 0 --out {out}"
+            clock = time.perf_counter()
+            pinned([sys.executable, "-m", "disc", *words.split()], 2, XDG_CACHE_HOME=folder)
+            whole = time.perf_counter() - clock
+            row = (out / "progress.csv").read_text().splitlines()[1]
+            first = float(row.split(",")[1])
+            results[f"start | {state}"] = {"first_iteration": first, "whole_command": whole}
+            say(f"disc train, cache {state}: first iteration {first:.1f} s, command {whole:.1f} s")
+        for state in ("cold", "warm"):
+            cache = {"XDG_CACHE_HOME": str(Path(folder, "compile"))}
+            text = json.dumps(
+                {"kind": "train", "cores": 2, "algorithm": "disc", "env": "Humanoid-v5"}
+                | {"iterations": 1}
+            )
+            printed = pinned([sys.executable, "-m", "benchmarks.workers", text], 2, **cache)
+            results[f"compile | {state}"] = json.loads(printed.splitlines()[-1])
+    return results
+
+
+def say(text: str) -> None:
+    """Progress, as it is long."""
+    console.print(text)
+
+
+def ratios(results: Results) -> list[tuple[str, str, float, str]]:
+    """What the numbers come down to: (what, task, value, aim)."""
+    rows = []
+    aims = {
+        "HalfCheetah-v5": (8.0, None, 4.0, 40.0, 30.0),
+        "Humanoid-v5": (2.5, 4.0, 1.3, 50.0, 40.0),
+    }
+    for env, (ppo, two, disc, share, above) in aims.items():
+
+        def rate(name: str, env: str = env) -> float:
+            return results.get(f"{env} | 2 | {name}", {}).get("steps_per_second", float("nan"))
+
+        peer = max(rate("sb3"), rate("sbx"))
+        rows.append(("PPO ÷ the faster peer", env, rate("PPO") / peer, f"≥ {ppo}"))
+        if two:
+            faster = rate("PPO, two environments") / peer
+            rows.append(("PPO, two environments ÷ the faster peer", env, faster, f"≥ {two}"))
+        rows.append(("DISC, free ÷ the faster peer", env, rate("DISC, free") / peer, f"≥ {disc}"))
+        peak = results[f"{env} | product | 2"]["gflops"]
+        learner = results[f"{env} | 2 | DISC, 64 included"]["gflops"]
+        rows.append(
+            ("learner at 64, % of the product's peak", env, 100 * learner / peak, f"≥ {share}")
+        )
+        sampled = results[f"{env} | sampling | 1"]
+        rows.append(("sampling above the bare, µs/step", env, sampled["above"], f"≤ {above}"))
+        gain = results[f"{env} | sampling | 2"]["steps_per_second"] / sampled["steps_per_second"]
+        rows.append(("sampling, 2 environments ÷ 1", env, gain, "≥ 1.6" if two else ""))
+        peak_memory = results[f"{env} | 2 | DISC, 64 included"]["peak_megabytes"]
+        rows.append(("peak memory with L = 64, MB", env, peak_memory, "≤ 1500" if two else ""))
+    return rows
+
+
+def main() -> None:
+    """Measure everything, print the tables, write the JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.speed")
+    parser.add_argument("--quick", action="store_true", help="fewer iterations: a rough look")
+    parser.add_argument(
+        "--no-peers", action="store_true", help="leave Stable-Baselines3 and SBX out"
+    )
+    parser.add_argument("--peers", type=Path, help="a virtual environment to keep the peers in")
+    parser.add_argument("--out", type=Path, default=Path("speed.json"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        python = None if options.no_peers else peers_python(options.peers or Path(folder, "peers"))
+        results = {
+            **floors(),
+            **training(options.quick, python),
+            **growth(options.quick),
+            **start_up(),
+        }
+    from disc import runs
+
+    about = {"versions": runs.versions(), "commit": runs.commit(), "machine": runs.machine()}
+    options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
+    table = Table(title="Training, steps per second", title_justify="left")
+    for column in ("environment | cores | what", "steps/s", "batches", "sample, read, update (s)"):
+        table.add_column(column, justify="left" if "|" in column else "right")
+    for name, found in results.items():
+        if "steps_per_second" in found and "sampling |" not in name:
+            seconds = ", ".join(f"{x:.3f}" for x in found.get("seconds", {}).values())
+            batches = f"{found['batches']:.1f}" if "batches" in found else ""
+            table.add_row(name, f"{found['steps_per_second']:,.0f}", batches, seconds)
+    console.print(table)
+    summary = Table(title="What it comes down to", title_justify="left")
+    for column in ("what", "task", "measured", "aim"):
+        summary.add_column(column)
+    for what, env, value, aim in ratios(results):
+        summary.add_row(what, env, f"{value:.2f}", aim)
+    console.print(summary)
+
+
+if __name__ == "__main__":
+    main()
