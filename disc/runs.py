@@ -29,7 +29,7 @@ from disc.types import DiscError, Metrics
 if TYPE_CHECKING:
     from disc.agent import Agent
 
-EVAL_EVERY = 50_000
+EVAL_EVERY = 100_000
 CHECKPOINT_EVERY = 100_000
 
 
