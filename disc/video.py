@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -149,7 +150,9 @@ def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
     portable: dict[str, Any] = {"codec": "libx264", "pix_fmt_out": "yuv420p", "quality": 8}
     portable["output_params"] = ["-movflags", "+faststart", "-f", "mp4"]
     writer = imageio_ffmpeg.write_frames(str(path), size, fps=fps, macro_block_size=2, **portable)
-    with closing(writer):
+    with closing(writer), warnings.catch_warnings():
+        # JAX warns of any fork; this one only starts the encoder
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
         writer.send(None)
         writer.send(first)
         for frame in frames:
