@@ -160,7 +160,7 @@ def product(task: dict[str, Any]) -> dict[str, Any]:
     @jax.jit
     def multiply(a: jax.Array, b: jax.Array) -> jax.Array:
         def body(_: Any, b: jax.Array) -> jax.Array:
-            return b + 1e-20 * (a @ b)[:inner]  # so that no product can be left out
+            return b + 1e-20 * (a @ b)[:1]  # so that no product can be left out
 
         return jax.lax.fori_loop(0, repeats, body, b)
 
