@@ -19,12 +19,9 @@ def main() -> None:
     torch.set_num_threads(task["cores"])
     if task["library"] == "sb3":
         from stable_baselines3 import PPO
-
-        network: Any = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}}
     else:
         from sbx import PPO
-
-        network = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}}
+    network: Any = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}}
     import gymnasium as gym
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize

@@ -64,6 +64,14 @@ def peers_python(folder: Path) -> Path:
     return python
 
 
+def versions_of(python: Path) -> dict[str, str]:
+    """What the peers' virtual environment holds."""
+    command = [str(python), "-m", "pip", "list", "--format", "json"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    wanted = ("torch", "stable_baselines3", "sbx-rl", "gymnasium", "mujoco", "jax")
+    return {p["name"]: p["version"] for p in json.loads(listed) if p["name"] in wanted}
+
+
 def training(quick: bool, python: Path | None) -> Results:
     """Steps per second of training, ours and theirs."""
     results: Results = {}
@@ -71,16 +79,18 @@ def training(quick: bool, python: Path | None) -> Results:
     ours: list[tuple[str, dict[str, Any]]] = [
         ("PPO", {"algorithm": "ppo"}),
         ("PPO-AMBER", {"algorithm": "ppo-amber"}),
-        ("DISC, free", {"algorithm": "disc", "iterations": 10 if quick else 40}),
+        ("DISC, free", {"algorithm": "disc", "warm_up": 10 if quick else 60, "iterations": 15}),
+        ("DISC, 1 included", {"algorithm": "disc", "options": {"epsilon_b": 0.0}}),
     ]
     ours += [
         (
             f"DISC, {n} included",
             {"algorithm": "disc", "held": True, "options": {**ALL_INCLUDED, "replay_length": n}},
         )
-        for n in (1, 10, 64)
+        for n in (10, 64)
     ]
-    ours.append(("PPO, two environments", {"algorithm": "ppo", "num_envs": 2}))
+    two = {"algorithm": "ppo", "num_envs": 2, "warm_up": 4}  # both ways of stepping are tried
+    ours.append(("PPO, two environments", two))
     for env in TASKS:
         for cores in (2, 1):
             for name, task in ours:
@@ -148,12 +158,18 @@ def start_up() -> Results:
             out = Path(folder, state)
             words = f"train humanoid --steps 2048 --eval-every 0 --out {out}"
             clock = time.perf_counter()
-            pinned([sys.executable, "-m", "disc", *words.split()], 2, XDG_CACHE_HOME=folder)
-            whole = time.perf_counter() - clock
-            row = (out / "progress.csv").read_text().splitlines()[1]
-            first = float(row.split(",")[1])
-            results[f"start | {state}"] = {"first_iteration": first, "whole_command": whole}
-            say(f"disc train, cache {state}: first iteration {first:.1f} s, command {whole:.1f} s")
+            process = subprocess.Popen(
+                [sys.executable, "-m", "disc", *words.split()],
+                env={**os.environ, "XDG_CACHE_HOME": folder},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            while process.poll() is None and not (out / "progress.csv").exists():
+                time.sleep(0.01)
+            first = time.perf_counter() - clock
+            process.wait()
+            results[f"start | {state}"] = {"seconds_to_first_iteration": first}
+            say(f"disc train, cache {state}: first iteration done after {first:.1f} s")
         for state in ("cold", "warm"):
             cache = {"XDG_CACHE_HOME": str(Path(folder, "compile"))}
             text = json.dumps(
@@ -161,7 +177,15 @@ def start_up() -> Results:
                 | {"iterations": 1}
             )
             printed = pinned([sys.executable, "-m", "benchmarks.workers", text], 2, **cache)
-            results[f"compile | {state}"] = json.loads(printed.splitlines()[-1])
+            found = json.loads(printed.splitlines()[-1])
+            results[f"compile | {state}"] = found
+            say(
+                f"compilation, cache {state}: {found['compile_seconds']:.1f} s for "
+                f"{found['compilations']} programs, {found['compilations_later']} later"
+            )
+    unpinned = measure("train", 2, algorithm="disc", env=TASKS[0], iterations=10, threads=1)
+    results["threads 1 | cores used"] = unpinned
+    say(f"--threads 1 on two cores: {unpinned['cores_used']:.2f} cores used")
     return results
 
 
@@ -214,6 +238,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         python = None if options.no_peers else peers_python(options.peers or Path(folder, "peers"))
+        peer_versions = versions_of(python) if python else {}
         results = {
             **floors(),
             **training(options.quick, python),
@@ -223,6 +248,7 @@ def main() -> None:
     from disc import runs
 
     about = {"versions": runs.versions(), "commit": runs.commit(), "machine": runs.machine()}
+    about["peers"] = peer_versions
     options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
     table = Table(title="Training, steps per second", title_justify="left")
     for column in ("environment | cores | what", "steps/s", "batches", "sample, read, update (s)"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -30,17 +31,26 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     )
     env = task.get("env") or synthetic(task["dimensions"])
     agent = AGENTS[task["algorithm"]](
-        env, threads=task["cores"], num_envs=task.get("num_envs", 1), **task.get("options", {})
+        env,
+        threads=task.get("threads", task["cores"]),
+        num_envs=task.get("num_envs", 1),
+        **task.get("options", {}),
     )
     horizon, held = agent.config.horizon, task.get("held")
     if held:
         _fill(agent)
-    agent.learn(WARM_UP * horizon, eval_every=0, checkpoint_every=0, progress=False)
+    quiet = {"eval_every": 0, "checkpoint_every": 0, "progress": False}
+    warm_up = task.get("warm_up", WARM_UP)
+    agent.learn(horizon, **quiet)
     compilations = len(compiled)
-    clock = time.perf_counter()
-    agent.learn(task["iterations"] * horizon, eval_every=0, checkpoint_every=0, progress=False)
-    seconds = time.perf_counter() - clock
-    rows = agent.metrics[WARM_UP:]
+    agent.learn((warm_up - 1) * horizon, **quiet)
+    clock, cpu = time.perf_counter(), time.process_time()
+    agent.learn(task["iterations"] * horizon, **quiet)
+    seconds, cpu = time.perf_counter() - clock, time.process_time() - cpu
+    rows = agent.metrics[warm_up:]
+    if held:  # a checkpoint counts for the memory
+        with tempfile.TemporaryDirectory() as folder:
+            agent.learn(horizon, out=f"{folder}/run", **quiet)
     mean = {
         name: float(np.mean([row[f"time/{name}"] for row in rows]))
         for name in ("sampling", "reading", "updating")
@@ -51,6 +61,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         "steps_per_second": task["iterations"] * horizon / seconds,
         "seconds": mean,
         "batches": batches,
+        "cores_used": cpu / seconds,
         "gflops": work / mean["updating"] / 1e9,
         "compile_seconds": sum(compiled[:compilations]),
         "compilations": compilations,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -48,6 +48,7 @@ class Agent:
     ) -> None:
         self.config = make_config(self.algorithm, options)
         check_counts(seed=seed, num_envs=num_envs, threads=threads)
+        seed, num_envs = int(seed), int(num_envs)
         if self.config.horizon % num_envs:
             raise DiscError(
                 f"num_envs must divide the horizon, {self.config.horizon}, and {num_envs} doesn't."
@@ -60,6 +61,7 @@ class Agent:
         self.elapsed = 0.0  # seconds of training, over all processes that took part
         self.metrics: list[Metrics] = []  # the rows of `progress.csv`
         self._started = False
+        self._untraced = False  # the actions since the last reset were not kept
         self._acting: tuple[Any, Policy] | None = None
 
     @property
@@ -117,9 +119,13 @@ class Agent:
             KeyboardInterrupt: after Ctrl-C or SIGTERM, once the iteration is finished and saved.
         """
         check_counts(steps=steps)
-        plan = Plan(self.state.step + steps, eval_every, eval_episodes, checkpoint_every)
+        plan = Plan(self.state.step + int(steps), eval_every, eval_episodes, checkpoint_every)
+        callbacks = tuple(callbacks)
+        runs.check_plan(plan)
+        if plan.eval_every and self.maker.single:
+            self.maker.make().close()  # better to fail now than at the first evaluation
         directory = RunDirectory.create(Path(out), self, plan) if out is not None else None
-        return self._run(plan, directory, tuple(callbacks), progress)
+        return self._run(plan, directory, callbacks, progress)
 
     def _run(
         self,
@@ -128,14 +134,14 @@ class Agent:
         callbacks: tuple[Callback, ...],
         progress: bool,
     ) -> Self:
-        runs.check_plan(plan)
-        if plan.eval_every and self.maker.single:
-            self.maker.make().close()  # better to fail now than at the first evaluation
         if self.config.anneal_steps is None:
             self.config = dataclasses.replace(self.config, anneal_steps=plan.steps)
         if not self._started:
             self.env.reset(self.seed, self.state.step)
             self._started = True
+        elif self._untraced and plan.checkpoint_every:
+            renew(self)  # what was done without checkpoints can't be brought back
+        self._untraced = not plan.checkpoint_every
         title = f"{self.algorithm.NAME} on {self.maker.name}"
         reporter = logs.Reporter(title, plan.steps, progress)
 
@@ -151,7 +157,7 @@ class Agent:
                 directory.save(self)
 
         try:
-            outcome = train(self, plan, record, save, callbacks)
+            outcome = train(self, plan, record, save, reporter.say, callbacks)
             if directory is not None and not plan.checkpoint_every:
                 renew(self)  # the actions since the start were not kept
             save()
@@ -185,14 +191,16 @@ class Agent:
             raise DiscError(
                 f"{path}: a policy of {info.get('algorithm')}, not of {cls.algorithm.NAME}."
             )
-        source = env if env is not None else info.get("env")
-        if source is None:
-            raise DiscError(f"{path}: does not say how to make its environment; pass env.")
+        if env is None:
+            env = Maker.from_file(path, info.get("env"), info.get("env_kwargs")).source
+            options = {
+                "env_kwargs": info["env_kwargs"],
+                "num_envs": info.get("num_envs", 1),
+                **options,
+            }
         known = {field.name for field in dataclasses.fields(cls.algorithm.Config)}
         saved = {name: value for name, value in info["config"].items() if name in known}
-        if env is None:
-            saved |= {"env_kwargs": info.get("env_kwargs"), "num_envs": info.get("num_envs", 1)}
-        agent = cls(source, **{"seed": info["seed"], **saved, **options})
+        agent = cls(env, **{"seed": info["seed"], **saved, **options})
         agent.state = runs.read_networks(agent.state, file)
         return agent
 
@@ -241,7 +249,10 @@ def resume(
     config = directory.config
     if env is None and config["env"] is None:
         raise DiscError(f"{run}: its environment was made in Python; use disc.resume(…, env=…).")
-    plan = dataclasses.replace(Plan(**config["plan"]), **({"steps": steps} if steps else {}))
+    check_counts(steps=steps, threads=threads)
+    plan = dataclasses.replace(directory.plan, steps=steps or directory.plan.steps)
+    if config["algorithm"] not in AGENTS:
+        raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
     agent = AGENTS[config["algorithm"]](
         env if env is not None else config["env"],
         seed=config["seed"],
@@ -251,26 +262,34 @@ def resume(
         **config["config"],
     )
     found, complaints = checkpoint.newest(directory.checkpoints, agent.state)
-    if plan.steps <= found.state.step:
-        raise DiscError(f"{run}: is at step {found.state.step:,} already; give more with --steps.")
-    reporter = logs.Reporter("", plan.steps, progress)
+    say = logs.make_console(progress).print
     for complaint in complaints:
-        reporter.say(f"{complaint} Going on from the checkpoint before it.")
+        say(f"{complaint} Going on from what was saved before it.", markup=False)
+    step = found.state.step if found else 0
+    if plan.steps <= step:
+        raise DiscError(f"{run}: is at step {step:,} already; give more with --steps.")
+    if found is not None:
+        _bring_back(agent, found, say)
+    agent.metrics = directory.rewind(agent.state.step)
+    directory.extend(agent.state.step, plan)
+    return agent._run(plan, directory, tuple(callbacks), progress)
+
+
+def _bring_back(agent: Agent, found: checkpoint.Checkpoint, say: Callable[[str], None]) -> None:
+    """Put an agent and its environments where a checkpoint was taken."""
     agent.state, agent.elapsed = found.state, float(found.info["elapsed"])
-    back = agent.state.step - found.taken.shape[0] * found.taken.shape[1]
-    agent.env.reset(agent.seed, back)
-    if found.taken.size:
-        reporter.say(f"Taking {found.taken[..., 0].size:,} steps again to bring back the episode …")
-        agent.env.retrace(found.taken, agent.policy.bound)
+    taken = found.taken
+    agent.env.reset(agent.seed, agent.state.step - taken.shape[0] * taken.shape[1])
+    agent._started = True
+    if taken.size:
+        say(f"Taking {taken[..., 0].size:,} steps again to bring back the episode …")
+        agent.env.retrace(taken, agent.policy.bound)
     if not np.array_equal(agent.env.where(), found.where):
-        reporter.say(
+        say(
             f"{agent.maker.name} does not repeat itself under a seed: a new episode starts here, "
             "and the run will differ from an uninterrupted one."
         )
-        agent.env.reset(agent.seed, agent.state.step)
-    agent.metrics = directory.rewind(agent.state.step)
-    agent._started = True
-    return agent._run(plan, directory, tuple(callbacks), progress)
+        renew(agent)
 
 
 def make_config(algorithm: ModuleType, options: dict[str, Any]) -> Any:
@@ -279,9 +298,9 @@ def make_config(algorithm: ModuleType, options: dict[str, Any]) -> Any:
     for name in options:
         if name not in known:
             raise DiscError(f"{algorithm.NAME} has no option {name}; it has {', '.join(known)}.")
-    if "widths" in options:
-        options = {**options, "widths": tuple(options["widths"])}
     try:
+        if "widths" in options:
+            options = {**options, "widths": tuple(options["widths"])}
         return algorithm.Config(**options)
     except TypeError as error:
         raise DiscError(f"{algorithm.NAME}: an option is of the wrong type ({error}).") from error

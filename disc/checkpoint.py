@@ -65,16 +65,15 @@ def load(path: Path, fresh: State) -> Checkpoint:
     return Checkpoint(state, taken, where, info)
 
 
-def newest(directory: Path, fresh: State) -> tuple[Checkpoint, list[str]]:
-    """The newest checkpoint that is whole, and what was wrong with newer ones."""
+def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, or none, and what was wrong with newer ones."""
     complaints: list[str] = []
     for path in sorted(directory.glob("step_*.safetensors"), reverse=True):
         try:
             return load(path, fresh), complaints
         except DiscError as error:
             complaints.append(str(error))
-    reason = "; ".join(complaints) or "there is none"
-    raise DiscError(f"{directory}: no checkpoint to go on from ({reason}).")
+    return None, complaints
 
 
 def _tree(state: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -45,7 +46,7 @@ class Train:
     seed: int = 0
     """All randomness derives from it."""
     out: Path | None = None
-    """The run directory; made, and must not exist. By default runs/ENV_ALGO_seedN."""
+    """The run directory; made, and must be empty if it exists. By default runs/ENV_ALGO_seedN."""
     threads: int | None = None
     """Cores to use; all there are by default. Give 1 to run several side by side."""
     num_envs: int = 1
@@ -89,7 +90,8 @@ class Eval:
     stochastic: bool = False
     """Sample actions instead of taking their mean."""
     env: str | None = None
-    """Another environment than the one in the file."""
+    """The environment, if not the one in the file. A package.module:factory must be named here, as
+    a file can't choose what is imported."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +111,8 @@ class Watch:
     stochastic: bool = False
     """Sample actions instead of taking their mean."""
     env: str | None = None
-    """Another environment than the one in the file."""
+    """The environment, if not the one in the file. A package.module:factory must be named here, as
+    a file can't choose what is imported."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +143,6 @@ class Info:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits with status 2 after a mistake of the user's."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    sys.path.insert(0, os.getcwd())  # package.module:factory may lie in the current folder
     name = words[0] if words else "--help"
     if name in ("--version", "-V"):
         out.print(f"disc {__version__}")
@@ -158,7 +160,7 @@ def _run(name: str, words: list[str]) -> None:
     kind = _with_options(words) if kind is Train else kind
     try:
         do(tyro.cli(kind, prog=f"disc {name}", args=words, description=_summary(COMMANDS[name][0])))
-    except DiscError as error:
+    except (DiscError, OSError) as error:
         if os.environ.get("DISC_DEBUG"):
             raise
         err.print(f"disc: {error}", markup=False)
@@ -235,7 +237,7 @@ def _finish(where: Path, learn: Callable[[], Agent]) -> None:
     try:
         agent = learn()
     except KeyboardInterrupt:
-        err.print(f"Stopped and saved. Go on with: disc resume {where}", markup=False)
+        err.print(f"Stopped. Go on with: disc resume {shlex.quote(str(where))}", markup=False)
         sys.exit(130)
     plots.curves([where], where / "curve.png")
     last = next((row for row in reversed(agent.metrics) if "eval/return" in row), None)
@@ -383,10 +385,10 @@ def _policy_path(path: Path) -> Path:
 def _open(path: Path, env: str | None) -> tuple[policies.PolicyFile, Maker]:
     """A policy file and what makes its environment."""
     file = policies.read(_policy_path(path))
-    source = env or file.info.get("env")
-    if source is None:
-        raise DiscError(f"{path}: its environment was made in Python; name one with --env.")
-    return file, Maker(source, {} if env else file.info.get("env_kwargs", {}))
+    if env is not None:
+        same = env == file.info.get("env")
+        return file, Maker(env, file.info.get("env_kwargs", {}) if same else {})
+    return file, Maker.from_file(path, file.info.get("env"), file.info.get("env_kwargs"))
 
 
 def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import importlib
 import logging
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,6 +57,22 @@ class Maker:
     source: Source
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def from_file(cls, path: Any, recipe: Any, kwargs: Any) -> Maker:
+        """What a file names, if making it runs none of the file's code: a registered id.
+
+        Raises:
+            DiscError: it names a function to import, which a stranger may have chosen.
+        """
+        if not isinstance(recipe, str):
+            raise DiscError(f"{path}: its environment was made in Python; name one with env.")
+        if ":" in recipe or not isinstance(kwargs, dict):
+            raise DiscError(
+                f"{path}: says its environment is made by {recipe!r}; if you trust that, name it "
+                "with env."
+            )
+        return cls(recipe, kwargs)
+
     @property
     def single(self) -> bool:
         """Whether the source is one environment, which is there only once."""
@@ -86,6 +104,11 @@ class Maker:
             factory = _factory(self.source)
             return _call(factory, self.name, kwargs) if factory else _make(self.name, kwargs)
         if not isinstance(self.source, gym.Env):
+            if not callable(self.source):
+                raise DiscError(
+                    f"{self.name}: is a {type(self.source).__name__}, and a gymnasium.Env, its id "
+                    "or a function that makes one is needed; num_envs gives several."
+                )
             return _call(self.source, self.name, kwargs)
         if self.source.spec is not None:
             with suppress(DiscError):  # a wrapper may not say how it was made
@@ -104,9 +127,11 @@ def _factory(source: str) -> Callable[..., gym.Env[Any, Any]] | None:
     module, colon, name = source.partition(":")
     if not colon or re.search(r"-v\d+$", name):
         return None
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # it may lie in the current folder
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:
         raise DiscError(f"{source}: can't be imported ({said(error)}).") from error
 
 
@@ -204,6 +229,27 @@ class Lane:
         self.episode_return, self.episode_length = 0.0, 0
 
 
+class Pace:
+    """Whether stepping environments side by side is faster, by trying both.
+
+    Threads help where the physics outweighs Python, which holds a lock: they double the speed of
+    Humanoid and cost HalfCheetah a quarter of its own.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[bool, float] = {}  # of a step, side by side or one after the other
+
+    def faster(self) -> bool:
+        """True if side by side is, or has not been tried."""
+        if len(self.seconds) < 2:
+            return not self.seconds.get(True)
+        return self.seconds[True] < self.seconds[False]
+
+    def note(self, side_by_side: bool, seconds: float) -> None:
+        """Remember how long a step took, the best of all tries."""
+        self.seconds[side_by_side] = min(seconds, self.seconds.get(side_by_side, seconds))
+
+
 class Environments:
     """The E environments of a run, and all that is needed to bring them back to where they are.
 
@@ -222,6 +268,7 @@ class Environments:
         make: Any = (lambda: maker.source) if maker.single else maker.make
         self.lanes = [Lane(make()) for _ in range(num_envs)]
         self.spec = describe(self.lanes[0].env, maker.name)
+        self.pace = Pace()
         self.taken: list[Floats] = []  # (E, T, D) each: actions since the last reset
 
     def reset(self, seed: int, step: int) -> None:
@@ -246,13 +293,20 @@ class Environments:
 
     def retrace(self, actions: Floats, bound: Callable[[Floats], Floats]) -> None:
         """Take recorded actions, (E, T, D), from a reset on: brings back the same episodes."""
-        for lane, taken in zip(self.lanes, actions, strict=True):
-            for action in taken:
-                lane.observation, reward, terminated, truncated, _ = lane.env.step(bound(action))
-                lane.episode_return += float(reward)
-                lane.episode_length += 1
-                if terminated or truncated:
-                    lane.start()
+        try:
+            for lane, taken in zip(self.lanes, actions, strict=True):
+                for action in taken:
+                    result = lane.env.step(bound(action))
+                    lane.observation, reward, terminated, truncated, _ = result
+                    lane.episode_return += float(reward)
+                    lane.episode_length += 1
+                    if terminated or truncated:
+                        lane.start()
+        except Exception as error:
+            raise DiscError(
+                f"{self.name}: the environment raised when its episode was brought back "
+                f"({said(error)})."
+            ) from error
         self.taken = [actions] if actions.shape[1] else []
 
     def where(self) -> Floats:

@@ -65,4 +65,6 @@ def evaluate(
             raise DiscError(
                 f"the environment raised at step {lengths[i]} of an evaluation ({said(error)})."
             ) from error
+    if not np.isfinite(returns).all():
+        raise DiscError("an evaluation met a reward that is not finite; mend the environment.")
     return Evaluation(returns, lengths)

@@ -21,11 +21,11 @@ def replace(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield beside
-        _sync(beside)
+        sync(beside)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -101,7 +101,7 @@ def _umask() -> int:
     return umask
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Wait until a file, or a directory's entries, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

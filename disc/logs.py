@@ -40,8 +40,16 @@ class ProgressFile:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(text + self._line(row))
 
+    def flush(self) -> None:
+        """Wait until all rows are on the disk."""
+        if self.path.exists():
+            files.sync(self.path)
+
     def replace(self, rows: list[Row]) -> None:
         """Hold these rows instead, under the same columns."""
+        if not rows:  # the next row names the columns anew
+            self.path.unlink(missing_ok=True)
+            return
         with open(self.path, newline="", encoding="utf-8") as file:
             self.columns = next(csv.reader(file))
         lines = [",".join(self.columns) + "\n", *map(self._line, rows)]
@@ -71,6 +79,11 @@ class Events:
         self.writer.close()
 
 
+def make_console(show: bool) -> Console:
+    """Standard error, or nothing."""
+    return Console(stderr=True, quiet=not show, highlight=False, soft_wrap=True)
+
+
 class Reporter:
     """A progress bar on a terminal, plain lines elsewhere.
 
@@ -86,7 +99,7 @@ class Reporter:
     def __init__(
         self, title: str, total: int, show: bool = True, console: Console | None = None
     ) -> None:
-        self.console = console or Console(stderr=True, quiet=not show, highlight=False)
+        self.console = console or make_console(show)
         self.title, self.total = title, total
         self.bar: Progress | None = None
         self.task = TaskID(0)
@@ -126,7 +139,7 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """A line of its own."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(text, markup=False)
 
     def close(self) -> None:
         """Leave the bar as it is."""

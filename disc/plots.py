@@ -66,7 +66,10 @@ def thousands(value: float, _: float) -> str:
 def _rows(path: Path) -> list[logs.Row]:
     file = path / "progress.csv" if path.is_dir() else path
     try:
-        return logs.read_progress(file)
+        rows = logs.read_progress(file)
+        if not rows:
+            raise ValueError("it has no rows")
+        return rows
     except (OSError, KeyError, ValueError) as error:
         raise DiscError(f"{file}: can't be read as a run's progress ({error}).") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -26,8 +27,8 @@ def collect(
         act: makes the behaviour policy from the state.
         state: its `seed` and `iteration` name the noise, its `step` the steps in messages.
         n: N, divisible by E.
-        threads: environments stepped side by side. Each has its own noise and its own rows, so
-            results do not depend on it.
+        threads: environments that may be stepped side by side, where that proves faster. Each has
+            its own noise and its own rows, so results do not depend on it.
 
     Raises:
         DiscError: an environment raised, or returned something that is not finite.
@@ -39,11 +40,14 @@ def collect(
         noise = rng.standard_normal((n // count, env.spec.action_size), np.float32)
         return _run(env, env.lanes[e], actor, noise, lambda t: state.step + t * count + e + 1)
 
-    if count > 1 and threads > 1:
+    side_by_side = env.pace.faster() if count > 1 and threads > 1 else False
+    clock = time.perf_counter()
+    if side_by_side:
         with ThreadPoolExecutor(min(threads, count)) as pool:
             parts = list(pool.map(run, range(count)))
     else:
         parts = [run(e) for e in range(count)]
+    env.pace.note(side_by_side, (time.perf_counter() - clock) / n)
     env.taken.append(np.stack([part.action for part in parts]))
     if count == 1:
         return parts[0]
@@ -56,7 +60,7 @@ def _run(
 ) -> Rollout:
     """One environment's rows, (T, ·), for T draws of noise."""
     steps, size = len(noise), env.spec.observation_size
-    observations = np.empty((steps, size), np.float32)
+    observations = np.zeros((steps, size), np.float32)
     actions, means = np.empty_like(noise), np.empty_like(noise)
     rewards = np.empty(steps, np.float32)
     terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
@@ -75,7 +79,7 @@ def _run(
             lane.episode_length += 1
             if terminated or truncated:
                 terminations[t], truncations[t] = terminated, truncated
-                finals[t] = lane.observation
+                finals[t] = np.array(lane.observation)  # a reset may write into the same array
                 episodes.append((lane.episode_return, lane.episode_length))
                 lane.start()
         following = np.empty_like(observations)
@@ -84,7 +88,7 @@ def _run(
         for row, final in finals.items():
             following[row] = _flat(final)
     except Exception as error:
-        _finite(env.name, observations[: t + 1], rewards[:t], step_of)
+        _finite(env.name, observations[1 : t + 1], rewards[:t], step_of)
         if np.size(lane.observation) != size:
             raise DiscError(
                 f"{env.name}: the observation at step {step_of(t - 1)} has shape "

@@ -88,10 +88,16 @@ def commit() -> str | None:
         return None
 
 
+def command() -> list[str]:
+    """The command line that this process was started with."""
+    entry = Path(sys.argv[0]).name
+    return ["disc" if entry in ("disc", "__main__.py") else entry, *sys.argv[1:]]
+
+
 def machine() -> dict[str, Any]:
     """What the run runs on."""
     return {
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
         "device": jax.devices()[0].platform,
@@ -128,7 +134,6 @@ class RunDirectory:
         """
         check_plan(plan)
         check_free(path)
-        entry = Path(sys.argv[0]).name
         config = {
             "algorithm": agent.algorithm.NAME,
             "env": agent.maker.recipe,
@@ -146,11 +151,12 @@ class RunDirectory:
             "versions": versions(),
             "commit": commit(),
             "machine": machine(),
-            "command": ["disc" if entry in ("disc", "__main__.py") else entry, *sys.argv[1:]],
+            "command": command(),
         }
         try:
+            text = json.dumps(config, indent=2) + "\n"
             path.mkdir(parents=True, exist_ok=True)
-            files.write_text(path / "config.json", json.dumps(config, indent=2) + "\n")
+            files.write_text(path / "config.json", text)
         except (OSError, TypeError, ValueError) as error:
             raise DiscError(f"{path}: can't be written ({error}).") from error
         return cls(path, config)
@@ -158,14 +164,37 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
         """A run directory that is there."""
+        for left in path.glob("**/.*.part"):
+            left.unlink()  # what a killed process was writing
         return cls(path, read_config(path))
+
+    @property
+    def plan(self) -> Plan:
+        """What the run was to do."""
+        return Plan(**self.config["plan"])
+
+    def extend(self, step: int, plan: Plan) -> None:
+        """Write down that the run goes on from `step`, by which command and to where."""
+        resumed = {
+            "step": step,
+            "plan": dataclasses.asdict(plan),
+            "versions": versions(),
+            "commit": commit(),
+            "command": command(),
+        }
+        self.config["plan"] = dataclasses.asdict(plan)
+        self.config["resumed"] = [*self.config.get("resumed", []), resumed]
+        files.write_text(self.path / "config.json", json.dumps(self.config, indent=2) + "\n")
 
     def rewind(self, step: int) -> list[Metrics]:
         """Cut the record back to `step`, as the run goes on from there; return what is left.
 
         An evaluation that was made only because the run ended there goes too.
         """
-        rows = [row for row in logs.read_progress(self.progress.path) if row["step"] <= step]
+        try:
+            rows = [r for r in logs.read_progress(self.progress.path) if r["step"] <= step]
+        except (OSError, KeyError, ValueError):
+            rows = []  # lost or damaged: the run itself is in the checkpoint
         plan, horizon = self.config["plan"], self.config["config"]["horizon"]
         if rows and not due(plan["eval_every"], step - horizon, step):
             rows[-1] = {k: v for k, v in rows[-1].items() if not k.startswith("eval/")}
@@ -182,6 +211,7 @@ class RunDirectory:
 
     def save(self, agent: Agent) -> None:
         """Write a checkpoint and the policy as it is."""
+        self.progress.flush()
         taken = agent.env.taken
         shape = (agent.num_envs, 0, agent.env.spec.action_size)
         contents = checkpoint.Checkpoint(
@@ -216,8 +246,10 @@ def read_config(path: Path) -> dict[str, Any]:
     """The `config.json` of a run directory."""
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        for name in ("algorithm", "env", "seed", "num_envs", "threads", "plan", "config"):
+        for name in ("algorithm", "env", "env_kwargs", "seed", "num_envs", "threads"):
             config[name]
+        Plan(**config["plan"])
+        dict(config["config"])
     except OSError as error:
         raise DiscError(f"{path}: not a run directory ({error.strerror}: config.json).") from error
     except (ValueError, KeyError, TypeError) as error:

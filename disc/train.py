@@ -17,13 +17,16 @@ import numpy as np
 from disc import normalize
 from disc.evaluate import evaluate
 from disc.rollout import collect
-from disc.types import Metrics, Rollout, Spec
+from disc.types import DiscError, Metrics, Rollout, Spec
 
 if TYPE_CHECKING:
     from disc.agent import Agent
 
 Callback = Callable[["Agent", Metrics], Any]
 """Called after every iteration with the agent and the row; returning False stops the run."""
+
+FINITE = ("train/objective", "train/value_loss", "train/entropy")
+"""Metrics that are always measured; if one is not a number, neither are the parameters."""
 
 Outcome = Literal["finished", "interrupted", "stopped"]
 
@@ -43,6 +46,7 @@ def train(
     plan: Plan,
     record: Callable[[Metrics], None],
     save: Callable[[], None],
+    say: Callable[[str], None],
     callbacks: tuple[Callback, ...] = (),
 ) -> Outcome:
     """Iterate until `plan.steps` steps are taken.
@@ -52,6 +56,7 @@ def train(
         plan: when to evaluate and to save.
         record: takes the row of each iteration.
         save: writes a checkpoint.
+        say: tells the user something.
         callbacks: see `Callback`.
 
     Returns:
@@ -59,13 +64,18 @@ def train(
     """
     algorithm, config, env = agent.algorithm, agent.config, agent.env
     act = partial(algorithm.act, config, env.spec)
-    with interruptible() as interrupted:
+    with interruptible(say) as interrupted:
         while agent.state.step < plan.steps:
             clock, before = time.perf_counter(), agent.state.step
             rollout = collect(env, act, agent.state, config.horizon, agent.threads)
             sampled = time.perf_counter()
-            state = algorithm.observe(config, agent.state, rollout)
+            state = agent.state = algorithm.observe(config, agent.state, rollout)
             state, metrics = algorithm.update(config, state, agent.threads)
+            if not all(math.isfinite(metrics[name]) for name in FINITE if name in metrics):
+                raise DiscError(
+                    f"the update at step {state.step:,} gave a number that is not finite; lower "
+                    "learning_rate, or look at the rewards and observations."
+                )
             updated = time.perf_counter()
 
             checkpoint = due(plan.checkpoint_every, before, state.step)
@@ -135,7 +145,7 @@ def describe(rollout: Rollout, spec: Spec) -> Metrics:
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
+def interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """Turn Ctrl-C and SIGTERM into a question that is asked between iterations.
 
     A second Ctrl-C raises as usual. Off the main thread, where no handler can be set, signals
@@ -147,6 +157,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         if caught:
             raise KeyboardInterrupt
         caught.append(number)
+        say("Finishing this iteration …")
 
     main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if main else ()

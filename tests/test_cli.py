@@ -122,6 +122,8 @@ def test_environment_keywords(tmp_path: Path) -> None:
         ("watch nowhere", "no such file"),
         ("info nowhere", "no such file"),
         ("plot nowhere", "can't be read"),
+        ("plot taken/file", "can't be read"),
+        ("train taken.file:make", "can't be imported"),
         ("fly hopper", "no command"),
     ],
 )

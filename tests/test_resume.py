@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -61,9 +63,31 @@ def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) 
     done = disc("resume", parts, "--steps", "1792")
     assert done.returncode == 0, done.stderr
     same_run(whole, parts)
+    config = json.loads((parts / "config.json").read_text())
+    assert (config["plan"]["steps"], config["resumed"][0]["step"]) == (1792, 768)
     rows = logs.read_progress(parts / "progress.csv")
     assert [row["step"] for row in rows] == list(range(256, 1793, 256))
     assert all(a["time/elapsed"] < b["time/elapsed"] for a, b in pairwise(rows))
+
+
+def test_several_environments_resume_too(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for run, steps in ((whole, 1280), (parts, 768)):
+        agent = AGENTS["disc"]("Hopper-v5", num_envs=2, anneal_steps=5000, **SMALL)
+        agent.learn(steps, out=run, **PLAN)
+    resume(parts, 1280, progress=False)
+    same_run(whole, parts)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    for out in (whole, run):
+        AGENTS["ppo"](probes.wide, **SMALL).learn(512, out=out, **PLAN)
+    shutil.rmtree(run / "checkpoints")
+    (run / ".policy.disc.1.part").write_text("half")
+    resume(run, env=probes.wide, progress=False)
+    same_run(whole, run)
+    assert not list(run.glob(".*.part"))
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
@@ -103,11 +127,12 @@ def test_evaluation_and_files_do_not_disturb_training(algorithm: str, tmp_path: 
     def parameters(**options: Any) -> Any:
         agent = AGENTS[algorithm]("Hopper-v5", **SMALL)
         agent.learn(1024, checkpoint_every=512, progress=False, **options)
-        return agent.state.policy.parameters.mean[0].weight
+        return jax.tree.leaves((agent.state.policy, agent.state.value))
 
     alone = parameters(eval_every=0)
     evaluated = parameters(eval_every=256, eval_episodes=2, out=tmp_path / "run")
-    np.testing.assert_array_equal(alone, evaluated)
+    for a, b in zip(alone, evaluated, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_threads_do_not_change_results() -> None:
@@ -115,9 +140,12 @@ def test_threads_do_not_change_results() -> None:
     for threads in (1, 2):
         agent = AGENTS["disc"](probes.Wide, num_envs=2, threads=threads, **SMALL)
         runs.append(agent.learn(1024, eval_every=0, progress=False))
-    for name in ("mean", "action", "observation"):
-        first, second = (getattr(agent.state.replay, name) for agent in runs)
-        np.testing.assert_array_equal(first, second)
+    first, second = (
+        jax.tree.leaves((agent.state.policy, agent.state.value, agent.state.replay))
+        for agent in runs
+    )
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_two_checkpoints_are_kept_and_the_older_serves_if_the_newer_is_damaged(
@@ -163,6 +191,12 @@ def test_resume_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(DiscError, match="at step 256 already"):
         resume(run, 256, env=probes.wide)
     config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "plan": None})[:-9])
-    with pytest.raises(DiscError, match="damaged"):
+    for damaged in ({**config, "plan": None}, {**config, "config": 3}, {}):
+        (run / "config.json").write_text(json.dumps(damaged))
+        with pytest.raises(DiscError, match="damaged"):
+            resume(run, 512, env=probes.wide)
+    (run / "config.json").write_text(json.dumps({**config, "algorithm": "magic"}))
+    with pytest.raises(DiscError, match="no algorithm 'magic'"):
         resume(run, 512, env=probes.wide)
+    with pytest.raises(DiscError, match="steps must be"):
+        resume(run, 0, env=probes.wide)
