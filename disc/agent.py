@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from disc.envs import Environments, Maker, Source
 from disc.policy import Policy
 from disc.runs import RunDirectory
 from disc.train import Callback, Plan, renew, train
-from disc.types import DiscError, Floats, Metrics
+from disc.types import Algorithm, DiscError, Floats, Metrics
 
 
 class Agent:
@@ -34,7 +33,7 @@ class Agent:
         **options: the algorithm's options; see its `Config`.
     """
 
-    algorithm: ModuleType
+    algorithm: Algorithm
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class Agent:
         **options: Any,
     ) -> None:
         self.config = make_config(self.algorithm, options)
-        check_counts(seed=seed, num_envs=num_envs, threads=threads)
+        runs.check_counts(seed=seed, num_envs=num_envs, threads=threads)
         seed, num_envs = int(seed), int(num_envs)
         if self.config.horizon % num_envs:
             raise DiscError(
@@ -118,7 +117,7 @@ class Agent:
         Raises:
             KeyboardInterrupt: after Ctrl-C or SIGTERM, once the iteration is finished and saved.
         """
-        check_counts(steps=steps)
+        runs.check_counts(steps=steps)
         plan = Plan(self.state.step + int(steps), eval_every, eval_episodes, checkpoint_every)
         callbacks = tuple(callbacks)
         runs.check_plan(plan)
@@ -168,6 +167,16 @@ class Agent:
         if outcome == "interrupted":
             raise KeyboardInterrupt
         return self
+
+    def close(self) -> None:
+        """Close the environments; `with DISC(…) as agent:` does it too."""
+        self.env.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def save(self, path: str | Path) -> None:
         """Write a policy file: weights, normaliser, bounds, options, versions and scores."""
@@ -249,7 +258,7 @@ def resume(
     config = directory.config
     if env is None and config["env"] is None:
         raise DiscError(f"{run}: its environment was made in Python; use disc.resume(…, env=…).")
-    check_counts(steps=steps, threads=threads)
+    runs.check_counts(steps=steps, threads=threads)
     plan = dataclasses.replace(directory.plan, steps=steps or directory.plan.steps)
     if config["algorithm"] not in AGENTS:
         raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
@@ -292,7 +301,7 @@ def _bring_back(agent: Agent, found: checkpoint.Checkpoint, say: Callable[[str],
         renew(agent)
 
 
-def make_config(algorithm: ModuleType, options: dict[str, Any]) -> Any:
+def make_config(algorithm: Algorithm, options: dict[str, Any]) -> Any:
     """The algorithm's config; an option that is not its own is refused."""
     known = [field.name for field in dataclasses.fields(algorithm.Config)]
     for name in options:
@@ -304,11 +313,3 @@ def make_config(algorithm: ModuleType, options: dict[str, Any]) -> Any:
         return algorithm.Config(**options)
     except TypeError as error:
         raise DiscError(f"{algorithm.NAME}: an option is of the wrong type ({error}).") from error
-
-
-def check_counts(**counts: int | None) -> None:
-    """Refuse what is no whole number, or below 1 (a seed: below 0)."""
-    for name, value in counts.items():
-        low = 0 if name == "seed" else 1
-        if value is not None and (not isinstance(value, int | np.integer) or value < low):
-            raise DiscError(f"{name} must be a whole number of at least {low}, not {value!r}.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -201,8 +202,8 @@ def _with_options(words: list[str]) -> type:
 def train(command: Any) -> None:
     """`disc train`."""
     options: Train = command.run
-    where = options.out or _free_directory(options)
-    runs.check_free(where)
+    if options.out is not None:
+        runs.check_free(options.out)
     plan = Plan(options.steps, options.eval_every, options.eval_episodes, options.checkpoint_every)
     runs.check_plan(plan)
     agent = AGENTS[options.algo](
@@ -213,16 +214,20 @@ def train(command: Any) -> None:
         env_kwargs={name: _value(text) for name, text in options.env_kwargs.items()},
         **dataclasses.asdict(command.config),
     )
-    _finish(
-        where,
-        lambda: agent.learn(
-            options.steps,
-            out=where,
-            eval_every=options.eval_every,
-            eval_episodes=options.eval_episodes,
-            checkpoint_every=options.checkpoint_every,
-        ),
-    )
+    if options.video:
+        video.check(agent.maker.make)
+    where = options.out or _claim_directory(options)
+    with agent:
+        _finish(
+            where,
+            lambda: agent.learn(
+                options.steps,
+                out=where,
+                eval_every=options.eval_every,
+                eval_episodes=options.eval_episodes,
+                checkpoint_every=options.checkpoint_every,
+            ),
+        )
     if options.video:
         watch(Watch(where, seconds=10.0))
 
@@ -252,12 +257,16 @@ def _finish(where: Path, learn: Callable[[], Agent]) -> None:
     )
 
 
-def _free_directory(options: Train) -> Path:
-    """A name under runs/ that is not taken."""
+def _claim_directory(options: Train) -> Path:
+    """Make a directory under runs/ that is not taken, also not by a run that starts just now."""
     env = options.env.replace("/", "-").replace(":", "-")
     base = Path("runs", f"{env}_{options.algo}_seed{options.seed}")
-    names = [base, *(base.with_name(f"{base.name}_{n}") for n in range(2, 10_000))]
-    return next(path for path in names if not path.exists())
+    for number in itertools.count(1):
+        path = base if number == 1 else base.with_name(f"{base.name}_{number}")
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            break
+    return path
 
 
 def _value(text: str) -> Any:

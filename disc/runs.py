@@ -52,17 +52,20 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every")
+
+
+def check_counts(**counts: int | None) -> None:
+    """Refuse what is no whole number, or below 1 (or 0, where that means something)."""
+    for name, value in counts.items():
+        low = 0 if name in MAY_BE_ZERO else 1
+        if value is not None and (not isinstance(value, int | np.integer) or value < low):
+            raise DiscError(f"{name} must be a whole number of at least {low}, not {value!r}.")
+
+
 def check_plan(plan: Plan) -> None:
     """Refuse a plan that makes no sense, naming the option."""
-    for name, low in (
-        ("steps", 1),
-        ("eval_every", 0),
-        ("eval_episodes", 1),
-        ("checkpoint_every", 0),
-    ):
-        value = getattr(plan, name)
-        if not isinstance(value, int | np.integer) or value < low:
-            raise DiscError(f"{name} must be a whole number of at least {low}, not {value!r}.")
+    check_counts(**dataclasses.asdict(plan))
 
 
 def versions() -> dict[str, str]:
@@ -132,7 +135,6 @@ class RunDirectory:
         Raises:
             DiscError: something is there already, or nothing can be written.
         """
-        check_plan(plan)
         check_free(path)
         config = {
             "algorithm": agent.algorithm.NAME,

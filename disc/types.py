@@ -55,7 +55,10 @@ class Rollout(NamedTuple):
 class Actor(Protocol):
     """The behaviour policy of one rollout: frozen, in numpy, one observation at a time."""
 
-    log_std: Floats
+    @property
+    def log_std(self) -> Floats:
+        """(D,) of the behaviour policy."""
+        ...
 
     def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """(S,), (D,) standard normal → action (D,), mean (D,)."""
@@ -73,5 +76,5 @@ class Algorithm(Protocol):
     Config: type[Any]
     init: Callable[..., Any]  # (config, spec, num_envs, seed) → State
     observe: Callable[..., Any]  # (config, state, rollout) → State
-    act: Callable[..., Actor]  # (config, spec, state) → Actor
+    act: Callable[..., Any]  # (config, spec, state) → Actor
     update: Callable[..., tuple[Any, Metrics]]  # (config, state, threads) → State, metrics

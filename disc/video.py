@@ -81,10 +81,16 @@ def record(
         frames = 0
         cut = False
 
+        def attempt(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(*args, **kwargs)
+            except Exception as error:
+                raise RenderError(f"The environment raised while being filmed: {error}") from error
+
         def play() -> Iterator[Frame]:
             nonlocal frames, cut
             for episode in range(episodes):
-                observation, _ = env.reset(seed=seed + episode)
+                observation, _ = attempt(env.reset, seed=seed + episode)
                 returns.append(0.0)
                 step, done = 0, False
                 while not done:
@@ -93,7 +99,8 @@ def record(
                             return
                         yield draw()
                         frames += 1
-                    observation, reward, terminated, truncated, _ = env.step(act(observation))
+                    result = attempt(env.step, act(observation))
+                    observation, reward, terminated, truncated, _ = result
                     returns[-1] += float(reward)
                     step, done = step + 1, terminated or truncated
                 if frames == max_frames:
@@ -104,6 +111,12 @@ def record(
         with files.replace(path) as beside:
             write(beside, play(), rate / stride)
     return Recording(path, frames, rate / stride, returns, renderer, cut)
+
+
+def check(env_factory: Callable[[str | None], Any]) -> None:
+    """Raise a `RenderError` if an environment can't be filmed."""
+    with ExitStack() as stack:
+        _open(stack, env_factory, 32, 32)
 
 
 def _open(

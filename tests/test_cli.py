@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,38 @@ def test_plain_lines_without_a_terminal(tmp_path: Path, capfd: pytest.CaptureFix
     assert "ppo on tests.environments:wide: 512/300 steps" in said.err
     assert "\r" not in said.err
     assert "512 steps in" in said.out
+
+
+def test_default_run_directories_are_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "_finish", lambda where, learn: None)
+    for _ in range(2):
+        assert run("train", "Pendulum-v1", *OPTIONS, "--steps", "256") == 0
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == ["Pendulum-v1_disc_seed0", "Pendulum-v1_disc_seed0_2"]
+
+
+def test_a_video_that_cannot_be_made_is_refused_before_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "tests.environments:wide", *OPTIONS, "--video", "--out", tmp_path / "r"]
+    assert run(*words) == 2
+    assert "rgb_array" in capfd.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_figures_of_results(hopper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("disc_seed3", "disc_seed4"):
+        (tmp_path / "hopper" / name).mkdir(parents=True)
+        for file in ("config.json", "progress.csv"):
+            (tmp_path / "hopper" / name / file).write_bytes((hopper / file).read_bytes())
+    monkeypatch.setattr("sys.argv", ["disc.paper", str(tmp_path)])
+    runpy.run_module("disc.paper", run_name="__main__")
+    assert "| Hopper-v5 | DISC | 1,024 | 3, 3 |" in (tmp_path / "table.md").read_text()
+    with Image.open(tmp_path / "vanishing.png") as image:
+        assert image.size[0] > 900
 
 
 def test_environment_keywords(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from disc.algos import disc, ppo, ppo_amber
+from disc.types import Algorithm
 
-ALGORITHMS: dict[str, ModuleType] = {module.NAME: module for module in (disc, ppo, ppo_amber)}
+_modules: tuple[Algorithm, ...] = (disc, ppo, ppo_amber)
+ALGORITHMS: dict[str, Algorithm] = {module.NAME: module for module in _modules}

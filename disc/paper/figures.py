@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from disc import files, logs
-from disc.plots import COLORS, thousands
+from disc import logs
+from disc.plots import COLORS, column, dress, panels, save, shade
 from disc.types import DiscError
 
 LABELS = {"disc": "DISC", "ppo": "PPO", "ppo-amber": "PPO-AMBER"}
@@ -27,11 +27,6 @@ class Run(NamedTuple):
     def algorithm(self) -> str:
         """The algorithm's name."""
         return self.config["algorithm"]
-
-    def column(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Steps and values of a metric where it was measured."""
-        known = [(row["step"], row[name]) for row in self.rows if name in row]
-        return np.array([s for s, _ in known]), np.array([v for _, v in known])
 
 
 def load(directory: Path) -> dict[str, dict[str, list[Run]]]:
@@ -55,7 +50,7 @@ def trailing_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float6
 
 def across(runs: list[Run], name: str, window: int = 1) -> tuple[NDArray[np.float64], ...]:
     """Steps, mean and standard deviation of a metric over runs that measured it alike."""
-    columns = [run.column(name) for run in runs]
+    columns = [column(run.rows, name) for run in runs]
     length = min(len(steps) for steps, _ in columns)
     values = np.stack([trailing_mean(values[:length], window) for _, values in columns])
     return columns[0][0][:length], values.mean(axis=0), values.std(axis=0)
@@ -63,17 +58,17 @@ def across(runs: list[Run], name: str, window: int = 1) -> tuple[NDArray[np.floa
 
 def learning_curves(runs: dict[str, dict[str, list[Run]]], env: str, out: Path) -> None:
     """Evaluated returns of every algorithm on one task: mean and one standard deviation."""
-    figure, (axes,) = _figure(1, 7.0)
+    figure, (axes,) = panels(1, 7.0)
     for algorithm, color in zip(LABELS, COLORS, strict=False):
         if algorithm in runs[env]:
             _draw(axes, runs[env][algorithm], "eval/return", color, LABELS[algorithm])
-    _label(axes, env, "evaluated return")
-    _save(figure, out)
+    dress(axes, env, "evaluated return")
+    save(figure, out)
 
 
 def vanishing(runs: dict[str, dict[str, list[Run]]], out: Path) -> None:
     """The paper's Fig. 1, for PPO and DISC: mean ρ' and the share of vanished gradients."""
-    figure, (left, right) = _figure(2, 9.5)
+    figure, (left, right) = panels(2, 9.5)
     styles = dict(zip(sorted(runs), ("-", "--", ":", "-."), strict=False))
     for env, style in styles.items():
         for algorithm, color in (("ppo", COLORS[1]), ("disc", COLORS[0])):
@@ -83,16 +78,9 @@ def vanishing(runs: dict[str, dict[str, list[Run]]], out: Path) -> None:
                 _draw(left, some, "is/rho_last", color, label, style, window=10)
                 _draw(right, some, "is/vanished", color, label, style, window=10)
     left.axhline(1.2, color="black", linewidth=0.8)
-    _label(left, "Mean ρ'_t = 1 + |ρ_t − 1|, last epoch (black: PPO's clip)", "ρ'")
-    _label(right, "Samples without a gradient, last epoch", "share")
-    _save(figure, out)
-
-
-def _figure(columns: int, width: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, 4.0), layout="constrained")
-    return figure, figure.subplots(1, columns, squeeze=False)[0]
+    dress(left, "Mean ρ'_t = 1 + |ρ_t − 1|, last epoch (black: PPO's clip)", "ρ'")
+    dress(right, "Samples without a gradient, last epoch", "share")
+    save(figure, out)
 
 
 def _draw(
@@ -102,22 +90,7 @@ def _draw(
     seeds = f" ({len(runs)} seed{'s' if len(runs) > 1 else ''})"
     axes.plot(steps, mean, style, color=color, label=label + seeds)
     if len(runs) > 1:
-        axes.fill_between(steps, mean - spread, mean + spread, color=color, alpha=0.18, linewidth=0)
-
-
-def _label(axes: Any, title: str, ylabel: str) -> None:
-    axes.set_title(title, fontsize="medium")
-    axes.set_xlabel("environment steps")
-    axes.set_ylabel(ylabel)
-    axes.xaxis.set_major_formatter(thousands)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small")
-
-
-def _save(figure: Any, out: Path) -> None:
-    with files.replace(out) as beside:
-        figure.savefig(beside, format=out.suffix[1:], dpi=150)
+        shade(axes, steps, mean, spread, color)
 
 
 def table(runs: dict[str, dict[str, list[Run]]]) -> str:
@@ -128,8 +101,10 @@ def table(runs: dict[str, dict[str, list[Run]]]) -> str:
     ]
     for env in sorted(runs):
         for algorithm in sorted(runs[env]):
-            some = runs[env][algorithm]
-            finals = [run.column("eval/return")[1][-1] for run in some]
+            some = [run for run in runs[env][algorithm] if len(column(run.rows, "eval/return")[0])]
+            finals = [column(run.rows, "eval/return")[1][-1] for run in some]
+            if not some:
+                continue
             seeds = ", ".join(str(run.config["seed"]) for run in some)
             each = ", ".join(f"{value:,.0f}" for value in finals)
             steps = some[0].rows[-1]["step"]
