@@ -245,9 +245,9 @@ def main() -> None:
             **growth(options.quick),
             **start_up(),
         }
-    from disc import runs
+    from disc import machine
 
-    about = {"versions": runs.versions(), "commit": runs.commit(), "machine": runs.machine()}
+    about = {"versions": machine.versions(), "commit": machine.commit(), "machine": machine.facts()}
     about["peers"] = peer_versions
     options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
     table = Table(title="Training, steps per second", title_justify="left")

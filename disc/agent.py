@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from disc import checkpoint, logs, policy, runs
+from disc import checkpoint, logs, machine, policy, runs
 from disc.algos import disc, ppo, ppo_amber
 from disc.envs import Environments, Maker, Source
 from disc.policy import Policy
@@ -52,8 +52,8 @@ class Agent:
             raise DiscError(
                 f"num_envs must divide the horizon, {self.config.horizon}, and {num_envs} doesn't."
             )
-        self.threads = threads or runs.available_cores()
-        runs.configure_jax(self.threads)
+        self.threads = threads or machine.available_cores()
+        machine.configure_jax(self.threads)
         self.maker = Maker(env, env_kwargs or {})
         self.env = Environments(self.maker, num_envs)
         self.state: Any = self.algorithm.init(self.config, self.env.spec, num_envs, seed)

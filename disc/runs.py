@@ -1,4 +1,4 @@
-"""A run directory, and what is known about the machine that fills it.
+"""A run directory and the policy file in it.
 
 config.json · progress.csv · events · checkpoints/ · policy.disc
 """
@@ -8,10 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import platform
-import subprocess
-import sys
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import checkpoint, files, logs, normalize, optim, policy
-from disc._version import __version__
+from disc import checkpoint, files, logs, machine, normalize, optim, policy
 from disc.networks import GaussianPolicy, Linear
 from disc.policy import PolicyFile
 from disc.train import Plan, due
@@ -31,25 +26,6 @@ if TYPE_CHECKING:
 
 EVAL_EVERY = 100_000
 CHECKPOINT_EVERY = 100_000
-
-
-def configure_jax(threads: int) -> None:
-    """Hold XLA to so many cores, and let it keep compiled programs between processes.
-
-    XLA reads the number of cores once, at its first computation in the process.
-    """
-    os.environ.setdefault("NPROC", str(threads))
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-        jax.config.update("jax_compilation_cache_dir", str(Path(cache, "disc-rl").expanduser()))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every")
@@ -66,55 +42,6 @@ def check_counts(**counts: int | None) -> None:
 def check_plan(plan: Plan) -> None:
     """Refuse a plan that makes no sense, naming the option."""
     check_counts(**dataclasses.asdict(plan))
-
-
-def versions() -> dict[str, str]:
-    """Versions of all that can change a result."""
-    found = {"disc-rl": __version__, "python": platform.python_version()}
-    for name in ("jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "box2d"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def commit() -> str | None:
-    """The commit of the source, if it is run from a checkout."""
-    here = Path(__file__).parent.parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        if not (here / ".git").exists():
-            return None
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def command() -> list[str]:
-    """The command line that this process was started with."""
-    entry = Path(sys.argv[0]).name
-    return ["disc" if entry in ("disc", "__main__.py") else entry, *sys.argv[1:]]
-
-
-def machine() -> dict[str, Any]:
-    """What the run runs on."""
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "device": jax.devices()[0].platform,
-    }
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor()
 
 
 class RunDirectory:
@@ -150,10 +77,10 @@ class RunDirectory:
                     agent.config, anneal_steps=agent.config.anneal_steps or plan.steps
                 )
             ),
-            "versions": versions(),
-            "commit": commit(),
-            "machine": machine(),
-            "command": command(),
+            "versions": machine.versions(),
+            "commit": machine.commit(),
+            "machine": machine.facts(),
+            "command": machine.command(),
         }
         try:
             text = json.dumps(config, indent=2) + "\n"
@@ -180,9 +107,9 @@ class RunDirectory:
         resumed = {
             "step": step,
             "plan": dataclasses.asdict(plan),
-            "versions": versions(),
-            "commit": commit(),
-            "command": command(),
+            "versions": machine.versions(),
+            "commit": machine.commit(),
+            "command": machine.command(),
         }
         self.config["plan"] = dataclasses.asdict(plan)
         self.config["resumed"] = [*self.config.get("resumed", []), resumed]
@@ -220,7 +147,11 @@ class RunDirectory:
             agent.state,
             np.concatenate(taken, axis=1) if taken else np.zeros(shape, np.float32),
             agent.env.where(),
-            {"algorithm": agent.algorithm.NAME, "elapsed": agent.elapsed, "versions": versions()},
+            {
+                "algorithm": agent.algorithm.NAME,
+                "elapsed": agent.elapsed,
+                "versions": machine.versions(),
+            },
         )
         checkpoint.save(self.checkpoints, contents)
         self.saved_step = agent.state.step
@@ -300,7 +231,7 @@ def write_policy(agent: Agent, path: Path) -> None:
             "return_mean": float(moments.discounted.mean),
             "return_variance": float(moments.discounted.variance),
         },
-        "versions": versions(),
+        "versions": machine.versions(),
         "scores": logs.scores(agent.metrics),
     }
     policy.write(path, tensors, info)

@@ -1,0 +1,83 @@
+"""What a run runs on: cores, versions, commit, command."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from disc._version import __version__
+
+
+def configure_jax(threads: int) -> None:
+    """Hold XLA to so many cores, and let it keep compiled programs between processes.
+
+    XLA reads the number of cores once, at its first computation in the process.
+    """
+    os.environ.setdefault("NPROC", str(threads))
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
+        cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+        jax.config.update("jax_compilation_cache_dir", str(Path(cache, "disc-rl").expanduser()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def versions() -> dict[str, str]:
+    """Versions of all that can change a result."""
+    found = {"disc-rl": __version__, "python": platform.python_version()}
+    for name in ("jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "box2d"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit of the source, if it is run from a checkout."""
+    here = Path(__file__).parent.parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        if not (here / ".git").exists():
+            return None
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def command() -> list[str]:
+    """The command line that this process was started with."""
+    entry = Path(sys.argv[0]).name
+    return ["disc" if entry in ("disc", "__main__.py") else entry, *sys.argv[1:]]
+
+
+def facts() -> dict[str, Any]:
+    """What the run runs on."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "device": jax.devices()[0].platform,
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()
