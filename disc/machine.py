@@ -20,7 +20,7 @@ def configure_jax(threads: int) -> None:
 
     XLA reads the number of cores once, at its first computation in the process.
     """
-    os.environ.setdefault("NPROC", str(threads))
+    os.environ["NPROC"] = str(threads)
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
         jax.config.update("jax_compilation_cache_dir", str(Path(cache, "disc-rl").expanduser()))
