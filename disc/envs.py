@@ -232,8 +232,8 @@ class Lane:
 class Pace:
     """Whether stepping environments side by side is faster, by trying both.
 
-    Threads help where the physics outweighs Python, which holds a lock: they double the speed of
-    Humanoid and cost HalfCheetah a quarter of its own.
+    Threads help where the physics, which releases Python's lock, outweighs Python itself: on
+    Humanoid but not on HalfCheetah (docs/performance.md).
     """
 
     def __init__(self) -> None:

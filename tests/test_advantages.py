@@ -81,7 +81,7 @@ class Trajectory:
 SEEDS = pytest.mark.parametrize("seed", range(4))
 
 
-def close(found: Any, wanted: Any) -> None:
+def assert_close(found: Any, wanted: Any) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -97,22 +97,22 @@ def test_gae_is_its_sum(seed: int) -> None:
     trajectory = Trajectory(seed)
     wanted = trajectory.advantage(np.ones(trajectory.steps))
     advantage, target = advantages.gae(*trajectory.arguments())
-    close(advantage, wanted)
-    close(target, trajectory.value + wanted)
+    assert_close(advantage, wanted)
+    assert_close(target, trajectory.value + wanted)
 
 
 @SEEDS
 def test_gae_v_is_its_sum(seed: int) -> None:
     trajectory = Trajectory(seed)
     advantage, _ = advantages.gae_v(*trajectory.arguments(), jnp.asarray(trajectory.rho))
-    close(advantage, trajectory.advantage(trajectory.rho))
+    assert_close(advantage, trajectory.advantage(trajectory.rho))
 
 
 @SEEDS
 def test_the_target_of_gae_v_is_v_trace(seed: int) -> None:
     trajectory = Trajectory(seed)
     _, target = advantages.gae_v(*trajectory.arguments(), jnp.asarray(trajectory.rho))
-    close(target, trajectory.v_trace())
+    assert_close(target, trajectory.v_trace())
 
 
 @SEEDS
@@ -139,15 +139,15 @@ def test_lanes_are_independent() -> None:
     together = advantages.gae_v(*(jnp.stack(column, axis=1) for column in zip(*lanes, strict=True)))
     for e, lane in enumerate(lanes):
         for whole, alone in zip(together, advantages.gae_v(*lane), strict=True):
-            close(whole[:, e], alone)
+            assert_close(whole[:, e], alone)
 
 
 def test_terminated_wins_over_truncated() -> None:
     """A step that ends an episode for both reasons has no future to value."""
     both = np.array([True, False])
     discount, decay = discounts(both, both, np.array([False, True]))
-    close(discount, [0.0, GAMMA])
-    close(decay, [0.0, 0.0])
+    assert_close(discount, [0.0, GAMMA])
+    assert_close(decay, [0.0, 0.0])
 
 
 @pytest.mark.parametrize("bootstrap", [True, False])
@@ -166,7 +166,7 @@ def test_value_of_a_time_limited_cycle(bootstrap: bool) -> None:
         value = jnp.full(steps, jnp.mean(target))
     truth = 1.0 / (1.0 - gamma)
     if bootstrap:
-        close(value, np.full(steps, truth))
+        assert_close(value, np.full(steps, truth))
     else:
         assert float(value[0]) < 0.5 * truth
 
@@ -176,18 +176,18 @@ def test_standardize_weights_the_mean_and_the_spread(rng: np.random.Generator) -
     center = np.average(advantage, weights=weight)
     wanted = (advantage - center) / np.std(weight * advantage)
     found = advantages.standardize(jnp.asarray(advantage), jnp.asarray(weight), jnp.ones(50))
-    close(found, wanted)
+    assert_close(found, wanted)
 
 
 def test_standardize_of_weight_one_is_the_z_score(rng: np.random.Generator) -> None:
     advantage = 3.0 + 2.0 * rng.standard_normal(50)
     found = advantages.standardize(jnp.asarray(advantage), jnp.ones(50), jnp.ones(50))
-    close(found, (advantage - advantage.mean()) / advantage.std())
+    assert_close(found, (advantage - advantage.mean()) / advantage.std())
 
 
 def test_standardize_ignores_padding(rng: np.random.Generator) -> None:
     advantage, weight = (jnp.asarray(x, jnp.float32) for x in rng.random((2, 50)))
     mask = jnp.arange(50) < 30
     found = advantages.standardize(advantage, weight, mask.astype(jnp.float32))
-    close(found[:30], advantages.standardize(advantage[:30], weight[:30], jnp.ones(30)))
+    assert_close(found[:30], advantages.standardize(advantage[:30], weight[:30], jnp.ones(30)))
     assert not np.any(found[30:])

@@ -219,7 +219,10 @@ def test_a_wrapped_object_is_evaluated_on_a_copy() -> None:
         """Does not say how it was made."""
 
     env = Odd(gym.make("Pendulum-v1"))
-    small(PPO, env).learn(256, eval_every=256, eval_episodes=1, progress=False)
+    agent = small(PPO, env)
+    agent.learn(256, eval_every=256, eval_episodes=1, progress=False)
+    assert agent.env.lanes[0].env is env
+    assert "eval/return" in agent.metrics[-1]
 
 
 def test_learning_goes_on_where_it_stopped() -> None:

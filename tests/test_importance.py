@@ -17,7 +17,7 @@ from disc import advantages, importance, surrogates
 EPSILON = 0.4
 
 
-def close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
+def assert_close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=1e-5)
 
 
@@ -31,7 +31,7 @@ def test_log_ratio_is_a_difference_of_log_densities(rng: np.random.Generator) ->
 
     arguments = map(jnp.float32, (action, mean, log_std, old_mean, old_log_std))
     wanted = np.log(density(mean, log_std)) - np.log(density(old_mean, old_log_std))
-    close(importance.log_ratio(*arguments), wanted, rtol=1e-4)
+    assert_close(importance.log_ratio(*arguments), wanted, rtol=1e-4)
 
 
 def test_log_ratio_of_the_same_policy_is_zero(rng: np.random.Generator) -> None:
@@ -42,7 +42,7 @@ def test_log_ratio_of_the_same_policy_is_zero(rng: np.random.Generator) -> None:
 def test_the_joint_weight_is_a_product(rng: np.random.Generator) -> None:
     rho_d = rng.uniform(0.5, 2.0, (20, 4))
     log_rho = importance.joint(jnp.log(jnp.float32(rho_d)))
-    close(importance.ratio(log_rho), np.prod(rho_d, axis=1))
+    assert_close(importance.ratio(log_rho), np.prod(rho_d, axis=1))
 
 
 @pytest.mark.parametrize("shape", [(20,), (20, 3)])
@@ -51,7 +51,7 @@ def test_deviation(rng: np.random.Generator, shape: tuple[int, ...]) -> None:
     total = 0.0
     for weight in rho.ravel():
         total += abs(weight - 1.0)
-    close(importance.deviation(jnp.log(jnp.float32(rho))), total / rho.size)
+    assert_close(importance.deviation(jnp.log(jnp.float32(rho))), total / rho.size)
 
 
 def included(deviation: list[float], age: list[int], epsilon_b: float) -> list[bool]:
@@ -79,13 +79,13 @@ def test_effective_samples(rng: np.random.Generator) -> None:
     log_rho, mask = rng.standard_normal((4, 10)), rng.random((4, 10)) < 0.7
     rho = np.exp(log_rho[mask])
     wanted = rho.sum() ** 2 / (rho**2).sum() / mask.sum()
-    close(importance.effective_samples(jnp.float32(log_rho), jnp.asarray(mask)), wanted)
+    assert_close(importance.effective_samples(jnp.float32(log_rho), jnp.asarray(mask)), wanted)
 
 
 @pytest.mark.parametrize("log_rho", [-90.0, 0.0, 90.0])
 def test_equal_weights_waste_no_samples(log_rho: float) -> None:
     mask = jnp.arange(8) < 5
-    close(importance.effective_samples(jnp.full(8, log_rho), mask), 1.0)
+    assert_close(importance.effective_samples(jnp.full(8, log_rho), mask), 1.0)
 
 
 # Finite in, finite out: shapes and magnitudes far beyond what learning should meet.

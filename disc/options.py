@@ -1,0 +1,119 @@
+"""The options of each command: a field's docstring is its help text."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from disc import runs
+from disc.algos import ALGORITHMS
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train a policy."""
+
+    env: Positional[str]
+    """A task (`disc list`), a Gymnasium id, or package.module:factory."""
+    algo: Literal[tuple(ALGORITHMS)] = "disc"  # type: ignore[valid-type]
+    """The algorithm; the options below the line are its own."""
+    steps: int = 1_000_000
+    """Environment steps."""
+    seed: int = 0
+    """All randomness derives from it."""
+    out: Path | None = None
+    """The run directory; made, and must be empty if it exists. By default runs/ENV_ALGO_seedN."""
+    threads: int | None = None
+    """Cores to use; all there are by default. Give 1 to run several side by side."""
+    num_envs: int = 1
+    """Environments; the horizon's steps are split over them."""
+    env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
+        default_factory=dict
+    )
+    """Keyword arguments for making the environment; values are JSON, or else text."""
+    eval_every: int = runs.EVAL_EVERY
+    """Steps between evaluations; 0 turns them off."""
+    eval_episodes: int = 10
+    """Episodes in an evaluation."""
+    checkpoint_every: int = runs.CHECKPOINT_EVERY
+    """Steps between checkpoints; 0 keeps only the one at the end."""
+    video: bool = False
+    """Film the policy at the end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Resume:
+    """Go on with a run, exactly as if it had not stopped."""
+
+    run: Positional[Path]
+    """The run directory."""
+    steps: int | None = None
+    """Steps in all; as planned when the run began by default."""
+    threads: int | None = None
+    """Cores to use; as when the run began by default."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Evaluate a policy: mean, standard deviation and each return."""
+
+    policy: Positional[Path]
+    """A run directory or a policy file."""
+    episodes: int = 10
+    """Episodes."""
+    seed: int = 0
+    """Of the evaluation."""
+    stochastic: bool = False
+    """Sample actions instead of taking their mean."""
+    env: str | None = None
+    """The environment, if not the one in the file. A package.module:factory must be named here, as
+    a file can't choose what is imported."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """Film a policy; needs no display."""
+
+    policy: Positional[Path]
+    """A run directory or a policy file."""
+    out: Path | None = None
+    """An .mp4 or .gif file; by default video.mp4 in the run directory or beside the file."""
+    episodes: int = 1
+    """Episodes."""
+    seconds: float = 20.0
+    """The video's length at most."""
+    seed: int = 0
+    """Of the first episode."""
+    stochastic: bool = False
+    """Sample actions instead of taking their mean."""
+    env: str | None = None
+    """The environment, if not the one in the file. A package.module:factory must be named here, as
+    a file can't choose what is imported."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Draw the learning curves of runs."""
+
+    run: Positional[tuple[Path, ...]]
+    """Run directories or progress.csv files."""
+    out: Path = Path("curve.png")
+    """A .png or .svg file."""
+    metric: str | None = None
+    """A column of progress.csv; returns by default."""
+
+
+@dataclasses.dataclass(frozen=True)
+class List:
+    """Show the algorithms and the paper's tasks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """Say what a policy file or a run is, how it was made and how well it did."""
+
+    policy: Positional[Path]
+    """A run directory or a policy file."""
