@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,36 +36,43 @@ from disc.types import Metrics, Rollout, Spec
 
 
 @dataclass(frozen=True)
-class ActorCritic:
-    """Everything that changes during a run, but the environments."""
+class Networks:
+    """Everything that changes during a run, but the replay and the environments."""
 
     policy: optim.Learner  # of a GaussianPolicy
     value: optim.Learner  # of an MLP, S → 1
     normalizer: Normalizer
-    replay: BatchReplay
     seed: int  # all randomness derives from the seed and these counters
     step: int  # environment steps taken
     iteration: int  # updates done
+
+    def start_from(self, policy: GaussianPolicy, value: MLP, normalizer: Normalizer) -> Self:
+        """This fresh state with the networks and statistics of another run."""
+        return replace(
+            self,
+            policy=self.policy._replace(parameters=policy),
+            value=self.value._replace(parameters=value),
+            normalizer=normalizer,
+        )
+
+
+@dataclass(frozen=True)
+class ActorCritic(Networks):
+    """The state of an algorithm that learns from whole rollouts."""
+
+    replay: BatchReplay
 
 
 State = TypeVar("State", bound=ActorCritic)
 
 
 def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict[str, Any]:
-    """The fields of a fresh state.
-
-    Orthogonal weights, policy head of gain 0.01, value head of gain 1, log σ = 0.
-    """
-    rng = seeding.generator(seed, seeding.NETWORKS)
-    s, d, widths = spec.observation_size, spec.action_size, config.widths
-    policy = GaussianPolicy(
-        networks.init_mlp(rng, (s, *widths, d), head_gain=0.01), jnp.zeros(d, jnp.float32)
-    )
-    value = networks.init_mlp(rng, (s, *widths, 1), head_gain=1.0)
+    """The fields of a fresh `ActorCritic`, both networks with Adam."""
+    policy, value = init_networks(config, spec, seed)
     return {
         "policy": optim.init(policy),
         "value": optim.init(value),
-        "normalizer": normalize.init(s, num_envs),
+        "normalizer": normalize.init(spec.observation_size, num_envs),
         "replay": replays.init(length, config.horizon, spec),
         "seed": seed,
         "step": 0,
@@ -73,7 +80,20 @@ def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict
     }
 
 
-def act(config: Any, spec: Spec, state: ActorCritic) -> Policy:
+def init_networks(
+    config: Any, spec: Spec, seed: int, value_inputs: int | None = None, value_gain: float = 1.0
+) -> tuple[GaussianPolicy, MLP]:
+    """Orthogonal weights, policy head of gain 0.01, value head of gain 1, log σ = 0."""
+    rng = seeding.generator(seed, seeding.NETWORKS)
+    s, d, widths = spec.observation_size, spec.action_size, config.widths
+    policy = GaussianPolicy(
+        networks.init_mlp(rng, (s, *widths, d), head_gain=0.01), jnp.zeros(d, jnp.float32)
+    )
+    value = networks.init_mlp(rng, (value_inputs or s, *widths, 1), head_gain=value_gain)
+    return policy, value
+
+
+def act(config: Any, spec: Spec, state: Networks) -> Policy:
     """The behaviour policy of the next rollout: frozen, in numpy."""
     policy: GaussianPolicy = jax.tree.map(np.asarray, state.policy.parameters)
     scale = normalize.scale(state.normalizer)
@@ -83,6 +103,7 @@ def act(config: Any, spec: Spec, state: ActorCritic) -> Policy:
         log_std=policy.log_std,  # type: ignore[arg-type]
         observation_mean=scale.mean,
         observation_inverse_std=scale.inverse_std,
+        observation_clip=normalize.CLIP,
         observation_shape=spec.observation_shape,
         action_low=spec.action_low,
         action_high=spec.action_high,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from disc import checkpoint, logs, machine, policy, runs
-from disc.algos import disc, ppo, ppo_amber
+from disc.algos import disc, ppo, ppo_amber, trust_pcl
 from disc.envs import Environments, Maker, Source
 from disc.policy import Policy
 from disc.runs import RunDirectory
@@ -133,8 +133,7 @@ class Agent:
         callbacks: tuple[Callback, ...],
         progress: bool,
     ) -> Self:
-        if self.config.anneal_steps is None:
-            self.config = dataclasses.replace(self.config, anneal_steps=plan.steps)
+        self.config = self.config.planned(plan.steps)
         if not self._started:
             self.env.reset(self.seed, self.state.step)
             self._started = True
@@ -232,7 +231,15 @@ class PPOAMBER(Agent):
     algorithm = ppo_amber
 
 
-AGENTS: dict[str, type[Agent]] = {agent.algorithm.NAME: agent for agent in (DISC, PPO, PPOAMBER)}
+class TrustPCL(Agent):
+    """Trust-region path consistency learning (Nachum et al., 2018)."""
+
+    algorithm = trust_pcl
+
+
+AGENTS: dict[str, type[Agent]] = {
+    agent.algorithm.NAME: agent for agent in (DISC, PPO, PPOAMBER, TrustPCL)
+}
 
 
 def resume(

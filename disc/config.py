@@ -1,29 +1,53 @@
-"""Options that the batch algorithms share; each algorithm's file adds its own.
+"""Options that algorithms share; each algorithm's file adds its own.
 
 A field's docstring is its help text; its default names its source.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from disc.types import DiscError
 
 
 @dataclass(frozen=True)
-class BatchConfig:
-    """Options of PPO, PPO-AMBER and DISC alike."""
+class CommonConfig:
+    """Options of every algorithm."""
 
     horizon: int = 2048
     """N: environment steps in a batch, over all environments (paper, Table A.1)."""
+    gamma: float = 0.99
+    """Discount factor γ (paper, Table A.1)."""
+    widths: tuple[int, ...] = (64, 64)
+    """Hidden layers of the policy and of the value network (paper, Table A.1)."""
+    bootstrap_time_limits: bool = True
+    """Value the final observation of an episode that a time limit ended; the original treats it as
+    terminal."""
+    clip_actions: bool = False
+    """Clip actions to their bounds before the environment sees them (original: no)."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, naming the option."""
+        check = Checker(self)
+        check.at_least(1, "horizon")
+        check.within(0, 1, "gamma")
+        check("widths", bool(self.widths) and min(self.widths) >= 1, "layers of 1 unit or more")
+
+    def planned(self, steps: int) -> Self:
+        """The config of a run of so many steps: fills in what depends on that."""
+        return self
+
+
+@dataclass(frozen=True)
+class BatchConfig(CommonConfig):
+    """Options of PPO, PPO-AMBER and DISC alike."""
+
     epochs: int = 10
     """Passes over the newest batch in an iteration (paper, Table A.1)."""
     gradient_steps: int = 32
     """Gradient steps in an epoch; N divided by this is the newest batch's share of a minibatch
     (paper, Table A.1)."""
-    gamma: float = 0.99
-    """Discount factor γ (paper, Table A.1)."""
     lam: float = 0.95
     """λ of the advantage estimator (paper, Table A.1)."""
     learning_rate: float = 3e-4
@@ -33,23 +57,16 @@ class BatchConfig:
     anneal_steps: int | None = None
     """Environment steps over which the learning rate anneals; may exceed the run's. The run's
     own steps if None."""
-    widths: tuple[int, ...] = (64, 64)
-    """Hidden layers of the policy and of the value network (paper, Table A.1)."""
     value_coefficient: float = 0.5
     """Factor of the value loss (authors' code)."""
     value_clip: bool = True
     """Hold the value within ε of its old one, as PPO does with ratios (authors' code)."""
-    bootstrap_time_limits: bool = True
-    """Value the final observation of an episode that a time limit ended; the authors' code treats
-    it as terminal."""
-    clip_actions: bool = False
-    """Clip actions to their bounds before the environment sees them (authors' code: no)."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, naming the option."""
+        super().__post_init__()
         check = Checker(self)
-        check.at_least(1, "horizon", "epochs", "gradient_steps")
-        check.within(0, 1, "gamma", "lam")
+        check.at_least(1, "epochs", "gradient_steps")
+        check.within(0, 1, "lam")
         check.at_least(0, "learning_rate_floor", "value_coefficient")
         check("learning_rate", 0 < self.learning_rate < 1, "above 0 and below 1")
         check(
@@ -57,7 +74,6 @@ class BatchConfig:
             self.learning_rate_floor <= self.learning_rate,
             f"at most the learning rate, {self.learning_rate:g}",
         )
-        check("widths", bool(self.widths) and min(self.widths) >= 1, "layers of 1 unit or more")
         if self.anneal_steps is not None:
             check.at_least(1, "anneal_steps")
         check(
@@ -65,6 +81,10 @@ class BatchConfig:
             self.horizon % self.gradient_steps == 0,
             f"divisible by gradient_steps, {self.gradient_steps}",
         )
+
+    def planned(self, steps: int) -> Self:
+        """Anneal over the run's own steps if nothing else is said."""
+        return replace(self, anneal_steps=self.anneal_steps or steps)
 
 
 class Checker:

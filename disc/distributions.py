@@ -13,6 +13,15 @@ def entropy(log_std: jax.Array) -> jax.Array:
     return jnp.sum(log_std + 0.5 * math.log(2.0 * math.pi * math.e), axis=-1)
 
 
+def log_density(x: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Array:
+    """Log-density of N(mean, diag σ²) at x, (..., D) → (...).
+
+    Σ_d −½ ((x − m)/σ)² − log σ − ½ log 2π
+    """
+    distance = jnp.square((x - mean) * jnp.exp(-log_std))
+    return jnp.sum(-0.5 * distance - log_std - 0.5 * math.log(2.0 * math.pi), axis=-1)
+
+
 def gaussian_kl(
     mean: jax.Array, log_std: jax.Array, other_mean: jax.Array, other_log_std: jax.Array
 ) -> jax.Array:

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-_adam = optax.scale_by_adam(eps=1e-5)
-
 
 class Learner(NamedTuple):
     """Parameters and the optimiser that moves them."""
@@ -19,12 +17,14 @@ class Learner(NamedTuple):
 
 def init(parameters: Any) -> Learner:
     """A learner at rest."""
-    return Learner(parameters, _adam.init(parameters))
+    return Learner(parameters, optax.scale_by_adam().init(parameters))
 
 
-def step(learner: Learner, gradient: Any, learning_rate: jax.Array | float) -> Learner:
-    """One step of Adam (ε = 1e-5, as in the authors' code) against the gradient."""
-    direction, moments = _adam.update(gradient, learner.moments)
+def step(
+    learner: Learner, gradient: Any, learning_rate: jax.Array | float, epsilon: float = 1e-5
+) -> Learner:
+    """One step of Adam against the gradient (ε = 1e-5 as in the authors' code of DISC)."""
+    direction, moments = optax.scale_by_adam(eps=epsilon).update(gradient, learner.moments)
     parameters = jax.tree.map(lambda p, d: p - learning_rate * d, learner.parameters, direction)
     return Learner(parameters, moments)
 

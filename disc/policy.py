@@ -18,7 +18,6 @@ from disc.types import DiscError, Floats
 
 FORMAT = "disc-policy"
 FORMAT_VERSION = 1
-CLIP = 10.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Policy:
     log_std: Floats  # (D,)
     observation_mean: Floats  # (S,)
     observation_inverse_std: Floats  # (S,)
+    observation_clip: float | None  # normalised observations are held within ± this
     observation_shape: tuple[int, ...]
     action_low: Floats  # (D,)
     action_high: Floats  # (D,)
@@ -52,7 +52,8 @@ class Policy:
     def mean(self, observation: Floats) -> Floats:
         """u(s): (S,) → (D,) or (B, S) → (B, D)."""
         x: Floats = (observation - self.observation_mean) * self.observation_inverse_std
-        np.minimum(np.maximum(x, -CLIP, out=x), CLIP, out=x)
+        if (clip := self.observation_clip) is not None:
+            np.minimum(np.maximum(x, -clip, out=x), clip, out=x)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight
             x += bias
@@ -134,6 +135,7 @@ def read(path: str | Path) -> PolicyFile:
             log_std=tensors["policy/log_std"],
             observation_mean=tensors["normalizer/observation_mean"],
             observation_inverse_std=tensors["normalizer/observation_inverse_std"],
+            observation_clip=header.get("observation_clip", 10.0),
             observation_shape=tuple(int(n) for n in header["observation_shape"]),
             action_low=tensors["action/low"],
             action_high=tensors["action/high"],
@@ -172,6 +174,9 @@ def _check(policy: Policy) -> None:
         size = weight.shape[1]
     if not policy.weights or size != int(np.prod(policy.action_shape)):
         raise ValueError(f"{size} outputs do not make an action of shape {policy.action_shape}")
+    clip = policy.observation_clip
+    if not (clip is None or (isinstance(clip, int | float) and clip > 0)):
+        raise ValueError(f"observations can't be held within ±{clip!r}")
     if policy.observation_inverse_std.shape != policy.observation_mean.shape:
         raise ValueError("the normaliser's arrays differ in shape")
     for array in (policy.log_std, policy.action_low, policy.action_high):

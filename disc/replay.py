@@ -1,17 +1,18 @@
-"""The replay R: a ring of whole rollouts that lives on the device.
+"""The replay R: rings of whole rollouts or of short chunks that live on the device.
 
 PPO, with L = 1, keeps the newest batch in it like everybody else. Slots are written in place
-(the buffers are donated), one batch an iteration, and no shape ever changes.
+(the buffers are donated) and no shape ever changes.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from disc.types import Rollout, Spec
 
@@ -39,6 +40,11 @@ class BatchReplay(NamedTuple):
     def horizon(self) -> int:
         """Return N."""
         return self.observation.shape[1]
+
+    @property
+    def filled(self) -> int:
+        """Slots in use; the first ones."""
+        return int(np.sum(np.asarray(self.age) >= 0))
 
 
 def init(length: int, horizon: int, spec: Spec) -> BatchReplay:
@@ -78,14 +84,94 @@ def _write(replay: BatchReplay, batch: dict[str, jax.Array], slot: int) -> Batch
     return BatchReplay(**fields, age=age)
 
 
-def pack(replay: BatchReplay) -> dict[str, np.ndarray[Any, Any]]:
+class ChunkReplay(NamedTuple):
+    """C chunks of T consecutive steps each; an episode may end within a chunk."""
+
+    observation: jax.Array  # (C, T, S)
+    next_observation: jax.Array  # (C, T, S)
+    action: jax.Array  # (C, T, D)
+    reward: jax.Array  # (C, T)
+    terminated: jax.Array  # (C, T) bool
+    truncated: jax.Array  # (C, T) bool
+    border: jax.Array  # (C, T) bool
+    number: jax.Array  # (C,) int32, how many chunks came before it: −1 is empty
+
+    @property
+    def filled(self) -> int:
+        """Slots in use; the first ones."""
+        return int(np.sum(np.asarray(self.number) >= 0))
+
+
+def init_chunks(length: int, steps: int, spec: Spec) -> ChunkReplay:
+    """An empty replay of `length` chunks of `steps` steps."""
+    s, d = spec.observation_size, spec.action_size
+
+    def zeros(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
+        return jnp.zeros((length, steps, *shape), dtype)
+
+    return ChunkReplay(
+        observation=zeros(s),
+        next_observation=zeros(s),
+        action=zeros(d),
+        reward=zeros(),
+        terminated=zeros(dtype=jnp.bool_),
+        truncated=zeros(dtype=jnp.bool_),
+        border=zeros(dtype=jnp.bool_),
+        number=jnp.full(length, -1, jnp.int32),
+    )
+
+
+def push_chunks(replay: ChunkReplay, rollout: Rollout) -> ChunkReplay:
+    """Cut a rollout into chunks and put them in the place of the oldest.
+
+    The replay passed in must not be used again.
+    """
+    length, steps = replay.observation.shape[:2]
+    chunks = {
+        name: getattr(rollout, name).reshape(-1, steps, *getattr(rollout, name).shape[1:])[-length:]
+        for name in ChunkReplay._fields
+        if name != "number"
+    }
+    return _write_chunks(replay, chunks)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _write_chunks(replay: ChunkReplay, chunks: dict[str, jax.Array]) -> ChunkReplay:
+    number = jnp.max(replay.number) + 1 + jnp.arange(len(chunks["reward"]), dtype=jnp.int32)
+    slots = number % len(replay.number)
+    fields = {name: getattr(replay, name).at[slots].set(x) for name, x in chunks.items()}
+    return ChunkReplay(**fields, number=replay.number.at[slots].set(number))
+
+
+def draw_recent(
+    rng: np.random.Generator, number: NDArray[np.int32], alpha: float, shape: tuple[int, ...]
+) -> NDArray[np.int32]:
+    """Slots of stored chunks, drawn with replacement: P(i) ∝ exp(α (number_i − newest)).
+
+    Args:
+        rng: the source of randomness.
+        number: (C,) as in `ChunkReplay`.
+        alpha: α; 0 draws uniformly.
+        shape: of the result.
+    """
+    recency = (number - np.max(number)).astype(np.float64)
+    weight = np.where(number >= 0, np.exp(alpha * recency), 0.0)
+    upper = np.cumsum(weight)
+    drawn = np.searchsorted(upper, rng.random(shape) * upper[-1], side="right")
+    return drawn.astype(np.int32)
+
+
+Replay = TypeVar("Replay", BatchReplay, ChunkReplay)
+
+
+def pack(replay: BatchReplay | ChunkReplay) -> dict[str, np.ndarray[Any, Any]]:
     """The replay as arrays for a file.
 
     Empty slots are left out, and of the next observations all that stand in the following row
     anyway, which halves the file.
     """
-    filled = np.asarray(replay.age) >= 0
-    arrays = {name: np.asarray(value)[filled] for name, value in replay._asdict().items()}
+    filled = replay.filled
+    arrays = {name: np.asarray(value)[:filled] for name, value in replay._asdict().items()}
     following = arrays.pop("next_observation").reshape(-1, replay.observation.shape[-1])
     observation = arrays["observation"].reshape(following.shape)
     jumps = np.ones(len(following), np.bool_)
@@ -98,7 +184,7 @@ def _bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(values).view(np.uint32)
 
 
-def unpack(arrays: dict[str, np.ndarray[Any, Any]], empty: BatchReplay) -> BatchReplay:
+def unpack(arrays: dict[str, np.ndarray[Any, Any]], empty: Replay) -> Replay:
     """The replay that `pack` took apart; `empty` gives its shapes."""
     arrays = dict(arrays)
     rows, values = arrays.pop("jump_row"), arrays.pop("jump_observation")
@@ -106,11 +192,11 @@ def unpack(arrays: dict[str, np.ndarray[Any, Any]], empty: BatchReplay) -> Batch
     following = np.roll(observation.reshape(-1, observation.shape[-1]), -1, axis=0)
     following[rows] = values
     arrays["next_observation"] = following.reshape(observation.shape)
-    filled = len(arrays["age"])
+    filled = len(observation)
 
     def place(name: str, blank: jax.Array) -> jax.Array:
         whole = np.array(blank)
         whole[:filled] = arrays[name]
         return jnp.asarray(whole)
 
-    return BatchReplay(**{name: place(name, blank) for name, blank in empty._asdict().items()})
+    return type(empty)(**{name: place(name, blank) for name, blank in empty._asdict().items()})

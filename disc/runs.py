@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import checkpoint, files, logs, machine, normalize, optim, policy
+from disc import checkpoint, files, logs, machine, normalize, policy
 from disc.networks import GaussianPolicy, Linear
 from disc.policy import PolicyFile
 from disc.train import Plan, due
@@ -72,11 +72,7 @@ class RunDirectory:
             "num_envs": agent.num_envs,
             "threads": agent.threads,
             "plan": dataclasses.asdict(plan),
-            "config": dataclasses.asdict(
-                dataclasses.replace(
-                    agent.config, anneal_steps=agent.config.anneal_steps or plan.steps
-                )
-            ),
+            "config": dataclasses.asdict(agent.config.planned(plan.steps)),
             "versions": machine.versions(),
             "commit": machine.commit(),
             "machine": machine.facts(),
@@ -224,6 +220,7 @@ def write_policy(agent: Agent, path: Path) -> None:
         "observation_shape": acting.observation_shape,
         "action_shape": acting.action_shape,
         "clip_actions": acting.clip_actions,
+        "observation_clip": acting.observation_clip,
         "config": dataclasses.asdict(agent.config),
         "statistics": {
             "observations": moments.observation.samples,
@@ -269,6 +266,4 @@ def read_networks(state: Any, file: PolicyFile) -> Any:
         ),
         state.normalizer.running,
     )
-    return dataclasses.replace(
-        state, policy=optim.init(parameters), value=optim.init(value), normalizer=normalizer
-    )
+    return state.start_from(parameters, value, normalizer)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from disc.algos import disc, ppo, ppo_amber
+from disc.algos import disc, ppo, ppo_amber, trust_pcl
 from disc.types import Algorithm
 
-_modules: tuple[Algorithm, ...] = (disc, ppo, ppo_amber)
+_modules: tuple[Algorithm, ...] = (disc, ppo, ppo_amber, trust_pcl)
 ALGORITHMS: dict[str, Algorithm] = {module.NAME: module for module in _modules}

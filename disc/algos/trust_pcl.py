@@ -1,0 +1,285 @@
+"""Trust-PCL (Nachum et al., 2018): off-policy, by path consistency under a relative entropy.
+
+Policy and value are moved together until every stored path of d steps is consistent: what the
+value network says at its start is what the path paid, less λ times how far the policy has moved
+from its own past, plus what the value network says at its end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from disc import actor_critic, consistency, distributions, networks, normalize, optim, seeding
+from disc import replay as replays
+from disc.actor_critic import Networks
+from disc.config import Checker, CommonConfig
+from disc.networks import MLP, GaussianPolicy
+from disc.normalize import Normalizer
+from disc.policy import Policy
+from disc.replay import ChunkReplay
+from disc.types import Floats, Metrics, Rollout, Spec
+
+__all__ = ["NAME", "Config", "State", "act", "init", "observe", "update"]
+
+NAME = "trust-pcl"
+
+ADAM_EPSILON = 2e-4  # published code
+FIRST_LAMBDA = 500.0  # λ's goal while fewer than 9 episodes have ended (published code)
+
+
+@dataclass(frozen=True)
+class Config(CommonConfig):
+    """Options of Trust-PCL."""
+
+    horizon: int = 1000
+    """N: environment steps between updates, over all environments; the original takes 10, which
+    costs a call for every gradient step."""
+    gamma: float = 0.995
+    """Discount factor γ (published command)."""
+    widths: tuple[int, ...] = (256, 256)
+    """Hidden layers of the policy and of the value network (published command)."""
+    path_length: int = 1
+    """d: steps in a path (published command: 1; 5 and 10 are said to be good too)."""
+    chunk_length: int = 10
+    """T: steps in a stored chunk (published command)."""
+    replay_chunks: int = 5000
+    """Chunks in the replay (published command)."""
+    batch_chunks: int = 64
+    """Chunks in a gradient step, of which there is one for every chunk collected (published
+    command)."""
+    recency: float = 1e-3
+    """A chunk is drawn with probability ∝ exp(recency · its number) (published command)."""
+    learning_rate: float = 1e-4
+    """Adam's step size (published command)."""
+    max_gradient_norm: float = 40.0
+    """The gradient of both networks together is held within this norm (published command)."""
+    residual_clip: float = 1.0
+    """C is held within ± this (published command)."""
+    divergence: float = 1e-3
+    """ε: λ is chosen so that the policy may move by this KL a step (published command; 5e-4 and
+    2e-3 are said to be good too)."""
+    lambda_episodes: int = 20
+    """Episodes whose returns choose λ (paper of Trust-PCL)."""
+    entropy_weight: float = 0.0
+    """τ: weight of the entropy (published command)."""
+    target_decay: float = 0.99
+    """How much of the target networks, and of λ, remains after a gradient step (published
+    command)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = Checker(self)
+        check.at_least(1, "path_length", "chunk_length", "replay_chunks", "batch_chunks")
+        check.at_least(1, "lambda_episodes")
+        check.at_least(0, "recency", "divergence", "entropy_weight")
+        check.within(0, 1, "target_decay")
+        check("learning_rate", 0 < self.learning_rate < 1, "above 0 and below 1")
+        check("max_gradient_norm", self.max_gradient_norm > 0, "above 0")
+        check("residual_clip", self.residual_clip > 0, "above 0")
+        length = self.chunk_length
+        check("path_length", self.path_length <= length, f"at most chunk_length, {length}")
+        check("horizon", self.horizon % length == 0, f"divisible by chunk_length, {length}")
+
+
+class Targets(NamedTuple):
+    """Exponential averages of the networks."""
+
+    policy: GaussianPolicy
+    value: MLP
+
+
+@dataclass(frozen=True)
+class State(Networks):
+    """Everything that changes during a run of Trust-PCL; its normaliser stays empty."""
+
+    replay: ChunkReplay
+    targets: Targets
+    lam: float  # λ
+    returns: Floats  # (K,) of the last episodes, the newest last; NaN before there are so many
+    lengths: Floats  # (K,) and their lengths
+
+    def start_from(self, policy: GaussianPolicy, value: MLP, normalizer: Normalizer) -> Self:
+        """This fresh state with the networks of another run, the targets at the same place."""
+        state = super().start_from(policy, value, normalizer)
+        return dataclasses.replace(state, targets=Targets(policy, value))
+
+
+def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
+    """A fresh state; the value network's inputs are [1, s, s²]."""
+    size = spec.observation_size
+    policy, value = actor_critic.init_networks(config, spec, seed, 1 + 2 * size, value_gain=0.01)
+    return State(
+        policy=optim.init(policy),
+        value=optim.init(value),
+        normalizer=normalize.init(size, num_envs),
+        seed=seed,
+        step=0,
+        iteration=0,
+        replay=replays.init_chunks(config.replay_chunks, config.chunk_length, spec),
+        targets=Targets(policy, value),
+        lam=0.0,
+        returns=np.full(config.lambda_episodes, np.nan, np.float32),
+        lengths=np.full(config.lambda_episodes, np.nan, np.float32),
+    )
+
+
+def observe(config: Config, state: State, rollout: Rollout) -> State:
+    """The state after a rollout: chunks stored, returns remembered."""
+    count = config.lambda_episodes
+    return dataclasses.replace(
+        state,
+        replay=replays.push_chunks(state.replay, rollout),
+        returns=np.concatenate([state.returns, rollout.returns])[-count:],
+        lengths=np.concatenate([state.lengths, rollout.lengths])[-count:],
+        step=state.step + len(rollout.reward),
+    )
+
+
+def act(config: Config, spec: Spec, state: State) -> Policy:
+    """The behaviour policy of the next rollout; observations as they are."""
+    return dataclasses.replace(actor_critic.act(config, spec, state), observation_clip=None)
+
+
+def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
+    """As many gradient steps as chunks were collected, while λ follows its goal."""
+    clock = time.perf_counter()
+    goal = lambda_goal(config, state.returns, state.lengths)
+    drawn = replays.draw_recent(
+        seeding.generator(state.seed, seeding.MINIBATCHES, state.iteration),
+        np.asarray(state.replay.number),
+        config.recency,
+        (config.horizon // config.chunk_length, config.batch_chunks),
+    )
+    carry = Carry(state.policy, state.value, state.targets, jnp.float32(state.lam))
+    carry, measured = jax.block_until_ready(descend(config, carry, state.replay, drawn, goal))
+    log_std = carry.policy.parameters.log_std
+    metrics = {
+        **{name: float(np.mean(values)) for name, values in measured.items()},
+        "train/lambda": float(carry.lam),
+        "train/lambda_goal": goal,
+        "train/entropy": float(distributions.entropy(log_std)),
+        "train/std": float(np.mean(np.exp(log_std))),
+        "time/updating": time.perf_counter() - clock,
+    }
+    state = dataclasses.replace(
+        state,
+        policy=carry.policy,
+        value=carry.value,
+        targets=carry.targets,
+        lam=float(carry.lam),
+        iteration=state.iteration + 1,
+    )
+    return state, metrics
+
+
+def lambda_goal(config: Config, returns: Floats, lengths: Floats) -> float:
+    """The λ that the last episodes call for: their implied KL is ε times their mean length."""
+    known = ~np.isnan(returns)
+    if np.sum(known) < min(9, config.lambda_episodes):
+        return FIRST_LAMBDA
+    divergence = config.divergence * float(np.mean(lengths[known]))
+    return consistency.solve_lambda(returns[known], divergence)
+
+
+class Carry(NamedTuple):
+    """What moves from one gradient step to the next."""
+
+    policy: optim.Learner
+    value: optim.Learner
+    targets: Targets
+    lam: jax.Array  # () λ
+
+
+@partial(jax.jit, static_argnames="config")
+def descend(
+    config: Config, carry: Carry, replay: ChunkReplay, drawn: jax.Array, goal: float
+) -> tuple[Carry, dict[str, jax.Array]]:
+    """All gradient steps of an iteration; `drawn` has the slots of each, (steps, B)."""
+    decay = config.target_decay
+
+    def step(carry: Carry, slots: jax.Array) -> tuple[Carry, dict[str, jax.Array]]:
+        lam = decay * carry.lam + (1.0 - decay) * goal
+        chunks = jax.tree.map(lambda x: x[slots], replay)
+        both = Targets(carry.policy.parameters, carry.value.parameters)
+        gradient, measured = jax.grad(partial(loss, config), has_aux=True)(
+            both, carry.targets, chunks, lam
+        )
+        norm = optax.global_norm(gradient)
+        limited = jnp.minimum(1.0, config.max_gradient_norm / jnp.maximum(norm, 1e-30))
+        gradient = jax.tree.map(lambda g: limited * g, gradient)
+        rate = config.learning_rate
+        policy = optim.step(carry.policy, gradient.policy, rate, ADAM_EPSILON)
+        value = optim.step(carry.value, gradient.value, rate, ADAM_EPSILON)
+        targets = jax.tree.map(
+            lambda old, new: decay * old + (1.0 - decay) * new,
+            carry.targets,
+            Targets(policy.parameters, value.parameters),
+        )
+        measured = {**measured, "train/gradient_norm": norm}
+        return Carry(policy, value, targets, lam), measured
+
+    return jax.lax.scan(step, carry, drawn)
+
+
+def loss(
+    config: Config, both: Targets, targets: Targets, chunks: ChunkReplay, lam: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Mean over chunks of Σ_t −C_t Σ_i γ^i log π(a_{t+i}|s_{t+i}) − C_t V(s_t), C_t fixed.
+
+    Its gradient is that of ½ C_t², C held within its bounds, but for the target networks and the
+    factor λ.
+    """
+    shape = chunks.reward.shape
+
+    def flat(x: jax.Array) -> jax.Array:
+        return x.reshape(-1, x.shape[-1])
+
+    def log_density(policy: GaussianPolicy) -> tuple[jax.Array, jax.Array]:
+        mean = networks.forward(policy.mean, flat(chunks.observation))
+        density = distributions.log_density(flat(chunks.action), mean, policy.log_std[None])
+        return density.reshape(shape), mean
+
+    log_pi, mean = log_density(both.policy)
+    log_pi_target, target_mean = log_density(targets.policy)
+    value = values(both.value, flat(chunks.observation)).reshape(shape)
+    next_value = values(targets.value, flat(chunks.next_observation)).reshape(shape)
+    ended = chunks.terminated | chunks.truncated
+    final = chunks.terminated if config.bootstrap_time_limits else ended
+    end = (ended | chunks.border).at[:, -1].set(True)
+    penalty = config.entropy_weight * log_pi + lam * (log_pi - log_pi_target)
+    gamma, d = config.gamma, config.path_length
+    residual = jax.lax.stop_gradient(
+        consistency.residual(chunks.reward - penalty, value, next_value, final, end, gamma, d)
+    )
+    bound = config.residual_clip
+    clipped = jnp.clip(residual, -bound, bound)
+    objective = clipped * (consistency.path_sum(log_pi, end, gamma, d) + value)
+    kl = distributions.gaussian_kl(
+        target_mean, targets.policy.log_std[None], mean, both.policy.log_std[None]
+    )
+    measured = {
+        "train/objective": jnp.mean(objective),
+        "train/value_loss": 0.5 * jnp.mean(jnp.square(residual)),
+        "train/residual": jnp.mean(jnp.abs(residual)),
+        "train/residual_clipped": jnp.mean((jnp.abs(residual) > bound).astype(jnp.float32)),
+        "train/explained_variance": 1.0
+        - jnp.var(residual) / jnp.maximum(jnp.var(value + residual), 1e-8),
+        "is/kl": jnp.mean(kl),
+    }
+    return -jnp.mean(jnp.sum(objective, axis=1)), measured
+
+
+def values(value: MLP, observation: jax.Array) -> jax.Array:
+    """V(s) from the features [1, s, s²]: (M, S) → (M,)."""
+    one = jnp.ones_like(observation[:, :1])
+    features = jnp.concatenate([one, observation, jnp.square(observation)], axis=1)
+    return networks.forward(value, features)[:, 0]

@@ -1,0 +1,106 @@
+"""Path consistency (Nachum et al., 2018): what Trust-PCL drives to zero, and its λ.
+
+Arrays are (B, T): B chunks of T consecutive steps. A path starts at each step and ends after d
+steps, at the end of its episode, or at the end of its chunk, whichever comes first.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc.types import Floats
+
+
+def path_sum(x: jax.Array, end: jax.Array, gamma: float, d: int) -> jax.Array:
+    """Σ_{i<k} γ^i x_{t+i} of the path that starts at each step t, k its length.
+
+    Args:
+        x: (B, T).
+        end: (B, T) whether a path that reaches this step ends with it; True in the last column.
+        gamma: γ.
+        d: steps in a path at most.
+
+    Returns:
+        (B, T).
+    """
+    total, alive = jnp.zeros_like(x), jnp.ones_like(end)
+    for i in range(min(d, x.shape[1])):
+        total = total + gamma**i * jnp.where(alive, _ahead(x, i), 0.0)
+        alive = alive & ~_ahead(end, i)
+    return total
+
+
+def residual(
+    reward: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    terminated: jax.Array,
+    end: jax.Array,
+    gamma: float,
+    d: int,
+) -> jax.Array:
+    """C_t = −V(s_t) + Σ_{i<k} γ^i r_{t+i} + γ^k V'(s_{t+k}), k the path's length.
+
+    No value follows a terminal state.
+
+    Args:
+        reward: r − (τ + λ) log π + λ log π', regularised, (B, T).
+        value: V(s_t), (B, T).
+        next_value: V'(s_{t+1}) of the target network, at an episode's end of its true final
+            observation, (B, T).
+        terminated: (B, T) the episode ended here for good.
+        end: (B, T) as in `path_sum`.
+        gamma: γ.
+        d: steps in a path at most.
+
+    Returns:
+        (B, T).
+    """
+    last, alive = jnp.zeros_like(value), jnp.ones_like(end)
+    following = jnp.where(terminated, 0.0, next_value)
+    steps = min(d, value.shape[1])
+    for i in range(steps):
+        stops = alive & (_ahead(end, i) if i < steps - 1 else True)
+        last = last + gamma ** (i + 1) * jnp.where(stops, _ahead(following, i), 0.0)
+        alive = alive & ~_ahead(end, i)
+    return -value + path_sum(reward, end, gamma, d) + last
+
+
+def _ahead(x: jax.Array, i: int) -> jax.Array:
+    """x_{t+i} at t; what lies beyond the chunk is never read, as paths end with it."""
+    return jnp.roll(x, -i, axis=1)
+
+
+def implied_divergence(returns: Floats, lam: float) -> float:
+    """KL(q ‖ p) of q ∝ exp(R/λ) over K episodes from the uniform p over them.
+
+    This is how far the best policy under the penalty λ would be from the one that acted, judged
+    by its episodes. It falls as λ grows, from log K where one episode is best.
+    """
+    scaled = (returns.astype(np.float64) - np.max(returns)) / lam
+    weight = np.exp(scaled)
+    weight /= np.sum(weight)
+    return float(np.log(len(returns)) + np.sum(weight * np.log(np.maximum(weight, 1e-300))))
+
+
+def solve_lambda(returns: Floats, divergence: float, highest: float = 1000.0) -> float:
+    """The λ at which the implied divergence is `divergence`, by bisection on [0, highest].
+
+    Args:
+        returns: (K,) of the last episodes.
+        divergence: ε · mean length of those episodes.
+        highest: the bracket's upper end (published code), also the answer if λ would be above.
+
+    Returns:
+        λ; near 0 if no λ gives that much divergence.
+    """
+    low, high = 0.0, highest
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        if implied_divergence(returns, middle) > divergence:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
