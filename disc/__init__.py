@@ -18,16 +18,26 @@ from typing import TYPE_CHECKING, Any
 from disc._version import __version__
 
 if TYPE_CHECKING:
-    from disc.agent import DISC, PPO, PPOAMBER, resume
+    from disc.agent import ACKTR, DISC, PPO, PPOAMBER, TRPO, TrustPCL, resume
     from disc.policy import Policy, load
     from disc.types import DiscError
 
-__all__ = ["DISC", "PPO", "PPOAMBER", "DiscError", "Policy", "__version__", "load", "resume"]
+__all__ = [
+    "ACKTR",
+    "DISC",
+    "PPO",
+    "PPOAMBER",
+    "TRPO",
+    "DiscError",
+    "Policy",
+    "TrustPCL",
+    "__version__",
+    "load",
+    "resume",
+]
 
 _HOMES = {
-    "DISC": "disc.agent",
-    "PPO": "disc.agent",
-    "PPOAMBER": "disc.agent",
+    **dict.fromkeys(("ACKTR", "DISC", "PPO", "PPOAMBER", "TRPO", "TrustPCL"), "disc.agent"),
     "resume": "disc.agent",
     "Policy": "disc.policy",
     "load": "disc.policy",

@@ -146,12 +146,10 @@ def improve(
     Returns:
         The state after the iteration, and what was measured.
     """
-    scale, clock = normalize.scale(state.normalizer), time.perf_counter()
-    found = jax.block_until_ready(
-        estimate(config, state.policy.parameters, state.value.parameters, scale, state.replay)
-    )
-    table = Table(state.replay, scale, found)
-    read = time.perf_counter()
+    clock = time.perf_counter()
+    table = read(config, state, estimate)
+    found = table.estimate
+    was_read = time.perf_counter()
 
     drawn = minibatch.draw(
         seeding.generator(state.seed, seeding.MINIBATCHES, state.iteration),
@@ -182,14 +180,28 @@ def improve(
     metrics = {
         **_summary(config, policy_measured, value_measured),
         **{name: float(x) for name, x in found.measured.items()},
-        "train/entropy": float(distributions.entropy(policy.parameters.log_std)),
-        "train/std": float(np.mean(np.exp(policy.parameters.log_std))),
+        **describe(policy.parameters),
         "train/learning_rate": learning_rate,
-        "time/reading": read - clock,
-        "time/updating": time.perf_counter() - read,
+        "time/reading": was_read - clock,
+        "time/updating": time.perf_counter() - was_read,
     }
     state = replace(state, policy=policy, value=value, iteration=state.iteration + 1)
     return state, metrics
+
+
+def read(config: Any, state: ActorCritic, estimate: Estimator) -> Table:
+    """What the current networks say about the replay."""
+    scale = normalize.scale(state.normalizer)
+    found = estimate(config, state.policy.parameters, state.value.parameters, scale, state.replay)
+    return Table(state.replay, scale, jax.block_until_ready(found))
+
+
+def describe(policy: GaussianPolicy) -> Metrics:
+    """What is logged about every policy."""
+    return {
+        "train/entropy": float(distributions.entropy(policy.log_std)),
+        "train/std": float(np.mean(np.exp(policy.log_std))),
+    }
 
 
 def value_loss(config: Any, value: MLP, rows: Rows, _: Any) -> Parts:
@@ -241,6 +253,20 @@ def measure_ratio(
         "clipped_dimensions": jnp.mean(clipped.astype(jnp.float32), axis=1),
         "j_is": 0.5 * jnp.square(log_rho),
         "kl": distributions.gaussian_kl(rows.mean, rows.log_std, mean, policy.log_std[None]),
+    }
+
+
+def measure_step(policy: GaussianPolicy, rows: Rows) -> dict[str, jax.Array]:
+    """What is logged about one step away from the policy that collected the rows; scalars."""
+    log_ratio, mean = ratio_of(policy, rows)
+    log_rho = importance.joint(log_ratio)
+    kl = distributions.gaussian_kl(rows.mean, rows.log_std, mean, policy.log_std[None])
+    return {
+        "train/objective": jnp.mean(importance.ratio(log_rho) * rows.advantage),
+        "is/kl": jnp.mean(kl),
+        "is/j_is": 0.5 * jnp.mean(jnp.square(log_rho)),
+        "is/rho_last": 1.0 + importance.deviation(log_rho),
+        "is/rho_d_last": 1.0 + importance.deviation(log_ratio),
     }
 
 

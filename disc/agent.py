@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from disc import checkpoint, logs, machine, policy, runs
-from disc.algos import disc, ppo, ppo_amber, trust_pcl
+from disc.algos import acktr, disc, ppo, ppo_amber, trpo, trust_pcl
 from disc.envs import Environments, Maker, Source
 from disc.policy import Policy
 from disc.runs import RunDirectory
@@ -231,6 +231,18 @@ class PPOAMBER(Agent):
     algorithm = ppo_amber
 
 
+class TRPO(Agent):
+    """Trust-region policy optimisation (Schulman et al., 2015)."""
+
+    algorithm = trpo
+
+
+class ACKTR(Agent):
+    """Actor-critic with Kronecker-factored trust regions (Wu et al., 2017)."""
+
+    algorithm = acktr
+
+
 class TrustPCL(Agent):
     """Trust-region path consistency learning (Nachum et al., 2018)."""
 
@@ -238,7 +250,7 @@ class TrustPCL(Agent):
 
 
 AGENTS: dict[str, type[Agent]] = {
-    agent.algorithm.NAME: agent for agent in (DISC, PPO, PPOAMBER, TrustPCL)
+    agent.algorithm.NAME: agent for agent in (DISC, PPO, PPOAMBER, TRPO, ACKTR, TrustPCL)
 }
 
 

@@ -199,6 +199,23 @@ def descend(
     return jax.lax.scan(step, learner, drawn.rows)
 
 
+@jax.jit
+def whole(table: Table) -> Rows:
+    """All N rows of a replay with L = 1, the advantages standardised over them."""
+    replay, found = table.replay, table.estimate
+    one = jnp.ones(replay.horizon)
+    return Rows(
+        observation=normalize.observations(table.scale, replay.observation[0]),
+        action=replay.action[0],
+        mean=replay.mean[0],
+        log_std=jnp.broadcast_to(replay.log_std, replay.mean[0].shape),
+        advantage=advantages.standardize(found.advantage[0], one, one),
+        target=found.target[0],
+        value=found.value[0],
+        mask=one,
+    )
+
+
 class _Columns(NamedTuple):
     observation: jax.Array  # (L·N, S)
     action: jax.Array  # (L·N, D)

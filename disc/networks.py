@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ class Linear(NamedTuple):
 
 
 MLP = tuple[Linear, ...]
+Activation = Callable[[jax.Array], jax.Array]
 
 
 class GaussianPolicy(NamedTuple):
@@ -52,8 +53,30 @@ def orthogonal(
     return np.ascontiguousarray(gain * (q if rows >= columns else q.T), np.float32)
 
 
-def forward(mlp: MLP, x: jax.Array) -> jax.Array:
-    """Tanh hidden layers, linear head: (..., in) → (..., out)."""
+def forward(mlp: MLP, x: jax.Array, activation: Activation = jnp.tanh) -> jax.Array:
+    """Hidden layers, tanh unless told otherwise, and a linear head: (..., in) → (..., out)."""
     for layer in mlp[:-1]:
-        x = jnp.tanh(x @ layer.weight + layer.bias[None])
+        x = activation(x @ layer.weight + layer.bias[None])
     return x @ mlp[-1].weight + mlp[-1].bias[None]
+
+
+def forward_with_offsets(
+    mlp: MLP, x: jax.Array, offsets: Sequence[jax.Array], activation: Activation
+) -> tuple[jax.Array, list[jax.Array]]:
+    """`forward` with something added to each layer's output, to differentiate by.
+
+    Args:
+        mlp: the network.
+        x: (M, in).
+        offsets: (M, out) for each layer.
+        activation: of the hidden layers.
+
+    Returns:
+        The network's outputs (M, out), and the inputs of each layer.
+    """
+    inputs = []
+    for i, (layer, offset) in enumerate(zip(mlp, offsets, strict=True)):
+        x = activation(x) if i else x
+        inputs.append(x)
+        x = x @ layer.weight + layer.bias[None] + offset
+    return x, inputs

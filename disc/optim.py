@@ -1,22 +1,27 @@
-"""Optimisers and schedules."""
+"""Optimisers and schedules: Adam, conjugate gradients and K-FAC for dense layers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
+
+from disc import networks
+from disc.networks import MLP, Activation, Linear
 
 
 class Learner(NamedTuple):
     """Parameters and the optimiser that moves them."""
 
     parameters: Any
-    moments: optax.OptState
+    moments: Any  # what the optimiser remembers
 
 
 def init(parameters: Any) -> Learner:
-    """A learner at rest."""
+    """A learner at rest, for Adam."""
     return Learner(parameters, optax.scale_by_adam().init(parameters))
 
 
@@ -32,3 +37,184 @@ def step(
 def anneal(learning_rate: float, floor: float, step: int, horizon: int) -> float:
     """max(floor, β · (1 − step/horizon)): linear, and never below the floor."""
     return max(floor, learning_rate * (1.0 - step / horizon))
+
+
+def conjugate_gradient(
+    product: Callable[[jax.Array], jax.Array], b: jax.Array, iterations: int
+) -> jax.Array:
+    """Solve F x = b for a positive definite F (Hestenes and Stiefel, 1952), from x = 0.
+
+    Args:
+        product: v ↦ F v, (P,) → (P,).
+        b: (P,).
+        iterations: at most; it stops where the residual's square is below 1e-10.
+
+    Returns:
+        x, (P,).
+    """
+
+    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
+        i, _, _, _, square = carry
+        return (i < iterations) & (square > 1e-10)
+
+    def improve(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        i, x, residual, direction, square = carry
+        image = product(direction)
+        length = square / jnp.vdot(direction, image)
+        x, residual = x + length * direction, residual - length * image
+        new_square = jnp.vdot(residual, residual)
+        return i + 1, x, residual, residual + (new_square / square) * direction, new_square
+
+    start = (0, jnp.zeros_like(b), b, b, jnp.vdot(b, b))
+    return jax.lax.while_loop(unfinished, improve, start)[1]
+
+
+# K-FAC (Martens and Grosse, 2015), for layers y = [a, 1] W with W: (in + 1, out).
+#
+#   symbol  shape                 meaning
+#   a       (M, in + 1)           inputs of the layer, and a 1 for the bias
+#   g       (M, out)              gradient of each sample's own log-likelihood at y
+#   A       (in + 1, in + 1)      E[a aᵀ]
+#   G       (out, out)            E[g gᵀ]
+#   Q, e                          eigenvectors (in columns) and eigenvalues of A or G
+#   ∇, U    (in + 1, out)         gradient of the loss, and natural gradient
+
+
+class Factors(NamedTuple):
+    """A layer's part of the Fisher matrix, A ⊗ G."""
+
+    inputs: jax.Array  # A
+    outputs: jax.Array  # G
+
+
+class Basis(NamedTuple):
+    """The eigendecompositions of a layer's factors."""
+
+    inputs: jax.Array  # Q_A
+    input_values: jax.Array  # e_A
+    outputs: jax.Array  # Q_G
+    output_values: jax.Array  # e_G
+
+
+class Curvature(NamedTuple):
+    """What K-FAC remembers."""
+
+    factors: tuple[Factors, ...]  # running averages
+    bases: tuple[Basis, ...]  # their decompositions, a few steps old
+    velocity: Any  # of the parameters' structure
+    taken: jax.Array  # () int32, steps
+
+
+def init_kfac(parameters: Any, mlp: MLP) -> Learner:
+    """A learner at rest, for K-FAC on `mlp`, which is in `parameters` or all of them.
+
+    Until the first decomposition all factors are the identity: the step is a plain gradient's.
+    """
+    sizes = [(layer.weight.shape[0] + 1, layer.weight.shape[1]) for layer in mlp]
+    factors = tuple(Factors(jnp.zeros((i, i)), jnp.zeros((o, o))) for i, o in sizes)
+    bases = tuple(Basis(jnp.eye(i), jnp.ones(i), jnp.eye(o), jnp.ones(o)) for i, o in sizes)
+    velocity = jax.tree.map(jnp.zeros_like, parameters)
+    return Learner(parameters, Curvature(factors, bases, velocity, jnp.zeros((), jnp.int32)))
+
+
+def measure_factors(
+    mlp: MLP, x: jax.Array, log_likelihood: Callable[[jax.Array], jax.Array], activation: Activation
+) -> tuple[Factors, ...]:
+    """A = E[a aᵀ] and G = E[g gᵀ] of every layer on one batch.
+
+    Args:
+        mlp: the network.
+        x: its inputs, (M, in).
+        log_likelihood: of each sample, given the network's outputs: (M, out) → (M,). The samples
+            must be drawn from the model itself, else this is not the Fisher matrix.
+        activation: of the hidden layers.
+    """
+    count = len(x)
+    offsets = tuple(jnp.zeros((count, layer.bias.shape[0])) for layer in mlp)
+
+    def total(offsets: tuple[jax.Array, ...]) -> tuple[jax.Array, list[jax.Array]]:
+        y, inputs = networks.forward_with_offsets(mlp, x, offsets, activation)
+        return jnp.sum(log_likelihood(y)), inputs
+
+    gradients, inputs = jax.grad(total, has_aux=True)(offsets)
+    one = jnp.ones((count, 1))
+    homogeneous = [jnp.concatenate([a, one], axis=1) for a in inputs]
+    return tuple(
+        Factors(a.T @ a / count, g.T @ g / count)
+        for a, g in zip(homogeneous, gradients, strict=True)
+    )
+
+
+def average_factors(
+    curvature: Curvature, measured: tuple[Factors, ...], decay: float
+) -> tuple[Factors, ...]:
+    """Running averages; the first few are plain means, so nothing remains of the zeros."""
+    seen = curvature.taken.astype(jnp.float32)
+    keep = jnp.minimum(decay, seen / (seen + 1.0))
+    return jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, curvature.factors, measured)
+
+
+def decompose(factors: tuple[Factors, ...]) -> tuple[Basis, ...]:
+    """Eigenvectors and eigenvalues of every factor; values that rounding made negative are 0."""
+
+    def eigen(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+        values, vectors = jnp.linalg.eigh(matrix)
+        return vectors, jnp.maximum(values, 0.0)
+
+    return tuple(Basis(*eigen(f.inputs), *eigen(f.outputs)) for f in factors)
+
+
+def precondition(bases: tuple[Basis, ...], gradient: MLP, damping: float) -> MLP:
+    """U = Q_A [(Q_Aᵀ ∇ Q_G) / (e_A e_Gᵀ + damping)] Q_Gᵀ of every layer."""
+
+    def layer(basis: Basis, gradient: Linear) -> Linear:
+        nabla = jnp.concatenate([gradient.weight, gradient.bias[None]])
+        rotated = basis.inputs.T @ nabla @ basis.outputs
+        scaled = rotated / (jnp.outer(basis.input_values, basis.output_values) + damping)
+        natural = basis.inputs @ scaled @ basis.outputs.T
+        return Linear(natural[:-1], natural[-1])
+
+    return tuple(layer(b, g) for b, g in zip(bases, gradient, strict=True))
+
+
+def trust_factor(natural: Any, gradient: Any, rate: jax.Array | float, kl_clip: float) -> jax.Array:
+    """ν = min(1, √(kl_clip / Σ rate² U·∇)), the sum over all parameters."""
+    products = jax.tree.map(jnp.vdot, natural, gradient)
+    size = jnp.square(rate) * sum(jax.tree.leaves(products))
+    return jnp.minimum(1.0, jnp.sqrt(kl_clip / jnp.maximum(size, 1e-30)))
+
+
+def kfac_step(
+    learner: Learner,
+    natural: Any,
+    measured: tuple[Factors, ...],
+    rate: jax.Array | float,
+    momentum: float,
+    decay: float,
+    decompose_every: int,
+) -> Learner:
+    """Move against U with momentum, and let the factors follow what was measured.
+
+    v ← m v + (1 − m) U,  θ ← θ − rate · v
+
+    Args:
+        learner: of `init_kfac`.
+        natural: U, times ν, of the parameters' structure.
+        measured: the factors of this batch.
+        rate: step size.
+        momentum: m.
+        decay: of the running averages of the factors.
+        decompose_every: steps between eigendecompositions.
+    """
+    curvature: Curvature = learner.moments
+    velocity = jax.tree.map(
+        lambda v, u: momentum * v + (1 - momentum) * u, curvature.velocity, natural
+    )
+    parameters = jax.tree.map(lambda p, v: p - rate * v, learner.parameters, velocity)
+    factors = average_factors(curvature, measured, decay)
+    bases = jax.lax.cond(
+        curvature.taken % decompose_every == 0,
+        lambda: decompose(factors),
+        lambda: curvature.bases,
+    )
+    return Learner(parameters, Curvature(factors, bases, velocity, curvature.taken + 1))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from disc import importance, networks, normalize
-from disc.networks import MLP, GaussianPolicy
+from disc.networks import MLP, Activation, GaussianPolicy
 from disc.normalize import Scale
 from disc.replay import BatchReplay
 
@@ -67,12 +67,20 @@ class Steps(NamedTuple):
     next_value: jax.Array  # (N, L) V(s_{t+1}), at an episode's end of its true final observation
 
 
-def steps(config: Any, value: MLP, scale: Scale, replay: BatchReplay, included: jax.Array) -> Steps:
+def steps(
+    config: Any,
+    value: MLP,
+    scale: Scale,
+    replay: BatchReplay,
+    included: jax.Array,
+    activation: Activation = jnp.tanh,
+) -> Steps:
     """Rewards, discounts and the current values of all included batches."""
     order = jnp.argsort(~included, stable=True)
 
     def evaluate(observation: jax.Array) -> jax.Array:
-        return networks.forward(value, normalize.observations(scale, observation))[:, 0]
+        x = normalize.observations(scale, observation)
+        return networks.forward(value, x, activation)[:, 0]
 
     def read(i: jax.Array, result: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         slot = order[i]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from disc.algos import disc, ppo, ppo_amber, trust_pcl
+from disc.algos import acktr, disc, ppo, ppo_amber, trpo, trust_pcl
 from disc.types import Algorithm
 
-_modules: tuple[Algorithm, ...] = (disc, ppo, ppo_amber, trust_pcl)
+_modules: tuple[Algorithm, ...] = (disc, ppo, ppo_amber, trpo, acktr, trust_pcl)
 ALGORITHMS: dict[str, Algorithm] = {module.NAME: module for module in _modules}

@@ -13,7 +13,7 @@ from disc import actor_critic, advantages, importance, snapshot, surrogates
 from disc.actor_critic import ActorCritic, act, observe
 from disc.config import BatchConfig, Checker
 from disc.minibatch import Parts, Rows
-from disc.networks import MLP, GaussianPolicy
+from disc.networks import MLP, Activation, GaussianPolicy
 from disc.normalize import Scale
 from disc.replay import BatchReplay
 from disc.snapshot import Estimate
@@ -51,14 +51,19 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     return actor_critic.improve(config, state, threads, estimate, policy_loss)
 
 
-@partial(jax.jit, static_argnames="config")
+@partial(jax.jit, static_argnames=("config", "activation"))
 def estimate(
-    config: Config, policy: GaussianPolicy, value: MLP, scale: Scale, replay: BatchReplay
+    config: Any,
+    policy: GaussianPolicy,
+    value: MLP,
+    scale: Scale,
+    replay: BatchReplay,
+    activation: Activation = jnp.tanh,
 ) -> Estimate:
     """GAE over the newest batch."""
     ratios = snapshot.ratios(policy, scale, replay)
     included = replay.age == 0
-    steps = snapshot.steps(config, value, scale, replay, included)
+    steps = snapshot.steps(config, value, scale, replay, included, activation)
     advantage, target = advantages.gae(*steps)
     weight = jnp.ones_like(ratios.log_rho)
     return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target)

@@ -161,13 +161,11 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     )
     carry = Carry(state.policy, state.value, state.targets, jnp.float32(state.lam))
     carry, measured = jax.block_until_ready(descend(config, carry, state.replay, drawn, goal))
-    log_std = carry.policy.parameters.log_std
     metrics = {
         **{name: float(np.mean(values)) for name, values in measured.items()},
         "train/lambda": float(carry.lam),
         "train/lambda_goal": goal,
-        "train/entropy": float(distributions.entropy(log_std)),
-        "train/std": float(np.mean(np.exp(log_std))),
+        **actor_critic.describe(carry.policy.parameters),
         "time/updating": time.perf_counter() - clock,
     }
     state = dataclasses.replace(
