@@ -1,7 +1,7 @@
-"""What PPO, PPO-AMBER and DISC have in common: the state, and one iteration's order of stages.
+"""What the policy-gradient algorithms have in common: the state, acting, reading, measuring.
 
-An algorithm brings two functions: `estimate`, which reads the replay and decides what to learn
-from, and `policy_loss`.
+`improve` is an iteration of PPO, PPO-AMBER and DISC, which bring two functions: `estimate`, which
+reads the replay and decides what to learn from, and `policy_loss`.
 """
 
 from __future__ import annotations

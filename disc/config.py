@@ -18,14 +18,15 @@ class CommonConfig:
     horizon: int = 2048
     """N: environment steps in a batch, over all environments (paper, Table A.1)."""
     gamma: float = 0.99
-    """Discount factor γ (paper, Table A.1)."""
+    """Discount factor γ (paper, Table A.1, and the originals)."""
     widths: tuple[int, ...] = (64, 64)
-    """Hidden layers of the policy and of the value network (paper, Table A.1)."""
+    """Hidden layers of the policy and of the value network (paper, Table A.1, and ACKTR's
+    published code)."""
     bootstrap_time_limits: bool = True
     """Value the final observation of an episode that a time limit ended; the original treats it as
     terminal."""
     clip_actions: bool = False
-    """Clip actions to their bounds before the environment sees them (original: no)."""
+    """Clip actions to their bounds before the environment sees them (authors' code of DISC: no)."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, naming the option."""

@@ -100,16 +100,13 @@ class Curvature(NamedTuple):
     """What K-FAC remembers."""
 
     factors: tuple[Factors, ...]  # running averages
-    bases: tuple[Basis, ...]  # their decompositions, a few steps old
+    bases: tuple[Basis, ...]  # their decompositions
     velocity: Any  # of the parameters' structure
     taken: jax.Array  # () int32, steps
 
 
 def init_kfac(parameters: Any, mlp: MLP) -> Learner:
-    """A learner at rest, for K-FAC on `mlp`, which is in `parameters` or all of them.
-
-    Until the first decomposition all factors are the identity: the step is a plain gradient's.
-    """
+    """A learner at rest, for K-FAC on `mlp`, which is in `parameters` or all of them."""
     sizes = [(layer.weight.shape[0] + 1, layer.weight.shape[1]) for layer in mlp]
     factors = tuple(Factors(jnp.zeros((i, i)), jnp.zeros((o, o))) for i, o in sizes)
     bases = tuple(Basis(jnp.eye(i), jnp.ones(i), jnp.eye(o), jnp.ones(o)) for i, o in sizes)
@@ -145,13 +142,32 @@ def measure_factors(
     )
 
 
-def average_factors(
-    curvature: Curvature, measured: tuple[Factors, ...], decay: float
-) -> tuple[Factors, ...]:
-    """Running averages; the first few are plain means, so nothing remains of the zeros."""
+def follow(
+    curvature: Curvature, measured: tuple[Factors, ...], decay: float, decompose_every: int
+) -> Curvature:
+    """Curvature that has seen one more batch.
+
+    This comes before the step, so that the newest batch's own directions are among those whose
+    curvature is known wherever a decomposition is due; along others the damping alone holds a
+    step. The first averages are plain means, so nothing remains of the zeros.
+
+    Args:
+        curvature: before.
+        measured: the factors of this batch.
+        decay: of the running averages.
+        decompose_every: steps between eigendecompositions; the first step has one.
+    """
     seen = curvature.taken.astype(jnp.float32)
     keep = jnp.minimum(decay, seen / (seen + 1.0))
-    return jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, curvature.factors, measured)
+    factors = jax.tree.map(
+        lambda old, new: keep * old + (1 - keep) * new, curvature.factors, measured
+    )
+    bases = jax.lax.cond(
+        curvature.taken % decompose_every == 0,
+        lambda: decompose(factors),
+        lambda: curvature.bases,
+    )
+    return curvature._replace(factors=factors, bases=bases)
 
 
 def decompose(factors: tuple[Factors, ...]) -> tuple[Basis, ...]:
@@ -184,37 +200,18 @@ def trust_factor(natural: Any, gradient: Any, rate: jax.Array | float, kl_clip: 
     return jnp.minimum(1.0, jnp.sqrt(kl_clip / jnp.maximum(size, 1e-30)))
 
 
-def kfac_step(
-    learner: Learner,
-    natural: Any,
-    measured: tuple[Factors, ...],
-    rate: jax.Array | float,
-    momentum: float,
-    decay: float,
-    decompose_every: int,
-) -> Learner:
-    """Move against U with momentum, and let the factors follow what was measured.
-
-    v ← m v + (1 − m) U,  θ ← θ − rate · v
+def kfac_step(learner: Learner, natural: Any, rate: jax.Array | float, momentum: float) -> Learner:
+    """Move against U with momentum: v ← m v + (1 − m) U,  θ ← θ − rate · v.
 
     Args:
         learner: of `init_kfac`.
         natural: U, times ν, of the parameters' structure.
-        measured: the factors of this batch.
         rate: step size.
         momentum: m.
-        decay: of the running averages of the factors.
-        decompose_every: steps between eigendecompositions.
     """
     curvature: Curvature = learner.moments
     velocity = jax.tree.map(
         lambda v, u: momentum * v + (1 - momentum) * u, curvature.velocity, natural
     )
     parameters = jax.tree.map(lambda p, v: p - rate * v, learner.parameters, velocity)
-    factors = average_factors(curvature, measured, decay)
-    bases = jax.lax.cond(
-        curvature.taken % decompose_every == 0,
-        lambda: decompose(factors),
-        lambda: curvature.bases,
-    )
-    return Learner(parameters, Curvature(factors, bases, velocity, curvature.taken + 1))
+    return Learner(parameters, curvature._replace(velocity=velocity, taken=curvature.taken + 1))

@@ -74,7 +74,7 @@ def train(
             if not all(math.isfinite(metrics[name]) for name in FINITE if name in metrics):
                 raise DiscError(
                     f"the update at step {state.step:,} gave a number that is not finite; lower "
-                    "learning_rate, or look at the rewards and observations."
+                    "the learning rate or step size, or look at the rewards and observations."
                 )
             updated = time.perf_counter()
 

@@ -152,20 +152,14 @@ def policy_step(
         lambda mean: distributions.log_density(rows.action, mean, policy.log_std[None]),
         jnp.tanh,
     )
+    curvature = optim.follow(learner.moments, measured, config.decay, config.decompose_every)
     natural = GaussianPolicy(
-        optim.precondition(learner.moments.bases, gradient.mean, config.damping),
+        optim.precondition(curvature.bases, gradient.mean, config.damping),
         gradient.log_std / (2.0 + config.damping),
     )
     nu = optim.trust_factor(natural, gradient, step_size, config.kl_clip)
-    learner = optim.kfac_step(
-        learner,
-        jax.tree.map(lambda u: nu * u, natural),
-        measured,
-        step_size,
-        config.momentum,
-        config.decay,
-        config.decompose_every,
-    )
+    natural = jax.tree.map(lambda u: nu * u, natural)
+    learner = optim.kfac_step(Learner(policy, curvature), natural, step_size, config.momentum)
     return learner, {**actor_critic.measure_step(learner.parameters, rows), "train/nu": nu}
 
 
@@ -198,18 +192,14 @@ def value_steps(
             return -0.5 * jnp.square(predicted[:, 0] - sampled)
 
         measured = optim.measure_factors(value, rows.observation, log_likelihood, jax.nn.elu)
-        natural = optim.precondition(learner.moments.bases, gradient, config.value_damping)
+        curvature = optim.follow(
+            learner.moments, measured, config.value_decay, config.decompose_every
+        )
+        natural = optim.precondition(curvature.bases, gradient, config.value_damping)
         rate = config.value_learning_rate
         nu = optim.trust_factor(natural, gradient, rate, config.value_kl_clip)
-        learner = optim.kfac_step(
-            learner,
-            jax.tree.map(lambda u: nu * u, natural),
-            measured,
-            rate,
-            config.momentum,
-            config.value_decay,
-            config.decompose_every,
-        )
+        natural = jax.tree.map(lambda u: nu * u, natural)
+        learner = optim.kfac_step(Learner(value, curvature), natural, rate, config.momentum)
         return learner, {"train/value_loss": now, "train/value_nu": nu}
 
     return jax.lax.scan(step, learner, noise)
