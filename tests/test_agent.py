@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 
 import disc
-from disc import DISC, PPO, PPOAMBER, DiscError, cli, policy
+from disc import ACKTR, DISC, PPO, PPOAMBER, TRPO, DiscError, TrustPCL, cli, policy
 from disc.agent import AGENTS, Agent
 from disc.networks import forward
 from disc.normalize import observations, scale
 from tests import environments as probes
+from tests.small import SMALL
 
-SMALL = {"horizon": 256, "gradient_steps": 4, "epochs": 2, "widths": (16, 16)}
 QUIET = {"eval_every": 0, "progress": False}
 
 
 def small(kind: type[Agent] = DISC, env: Any = probes.wide, **options: Any) -> Agent:
-    return kind(env, **{**SMALL, **options})
+    return kind(env, **{**SMALL[kind.algorithm.NAME], **options})
 
 
 def test_predict_takes_one_observation_or_a_batch() -> None:
@@ -79,7 +79,7 @@ def test_the_environment_sees_clipped_actions_only_with_the_option(clip: bool) -
     assert agent.metrics[0]["train/actions_outside"] > 0.3
 
 
-@pytest.mark.parametrize("kind", [DISC, PPO, PPOAMBER])
+@pytest.mark.parametrize("kind", list(AGENTS.values()))
 def test_a_saved_agent_acts_and_learns_on(kind: type[Agent], tmp_path: Path) -> None:
     agent = small(kind, "Hopper-v5").learn(512, **QUIET)
     agent.save(tmp_path / "hopper.disc")
@@ -197,7 +197,7 @@ def test_samples_can_be_seeded() -> None:
 
 def test_loading_takes_a_run_directory_and_keywords(tmp_path: Path) -> None:
     kwargs = {"forward_reward_weight": 2.0}
-    agent = PPO("Hopper-v5", env_kwargs=kwargs, num_envs=2, **SMALL)
+    agent = small(PPO, "Hopper-v5", env_kwargs=kwargs, num_envs=2)
     agent.learn(256, out=tmp_path / "run", **QUIET)
     loaded = PPO.load(tmp_path / "run")
     assert (loaded.num_envs, loaded.maker.kwargs) == (2, kwargs)
@@ -257,7 +257,7 @@ def test_amber_that_keeps_one_batch_is_ppo_to_the_bit() -> None:
 @pytest.mark.parametrize("algorithm", list(AGENTS))
 def test_every_option_is_read(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A field that nothing reads is a lie."""
-    agent = small(AGENTS[algorithm], epochs=3)
+    agent = small(AGENTS[algorithm])
     config = type(agent.config)
     names, read = {field.name for field in dataclasses.fields(config)}, set()
 
@@ -269,7 +269,7 @@ def test_every_option_is_read(algorithm: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(config, "__hash__", lambda self: id(self))
     monkeypatch.setattr(config, "__eq__", lambda self, other: self is other)
     agent.state = agent.algorithm.init(agent.config, agent.env.spec, 1, 0)
-    agent.config = dataclasses.replace(agent.config, anneal_steps=512)
+    agent.config = agent.config.planned(512)
     read.clear()
     agent.state = agent.algorithm.init(agent.config, agent.env.spec, 1, 0)
     agent.learn(256, **QUIET)
@@ -293,7 +293,7 @@ def test_every_ablation_runs_and_changes_the_run(ablation: dict[str, Any]) -> No
     assert not np.array_equal(weights(), weights(**ablation))
 
 
-@pytest.mark.parametrize("kind", [DISC, PPO, PPOAMBER])
+@pytest.mark.parametrize("kind", list(AGENTS.values()))
 def test_nothing_compiles_after_the_first_iteration(kind: type[Agent]) -> None:
     """Whatever is included: the number of batches changes, no shape does."""
     compiled: list[str] = []
@@ -303,14 +303,15 @@ def test_nothing_compiles_after_the_first_iteration(kind: type[Agent]) -> None:
     counts: list[tuple[int, float]] = []
 
     def watch(agent: Agent, row: dict[str, float]) -> None:
-        counts.append((len(compiled), row["is/batches"]))
+        counts.append((len(compiled), row.get("is/batches", 1.0)))
 
-    options = {} if kind is PPO else {"replay_length": 8, "epsilon_b": 0.05}
+    several = kind in (DISC, PPOAMBER)
+    options = {"replay_length": 8, "epsilon_b": 0.05} if several else {}
     small(kind, widths=(17,), **options).learn(4096, callbacks=[watch], **QUIET)
     numbers, batches = zip(*counts, strict=True)
     assert numbers[0] > 0
     assert len(set(numbers)) == 1
-    assert len(set(batches)) > 1 or kind is PPO
+    assert len(set(batches)) > 1 or not several
 
 
 @pytest.mark.parametrize(
@@ -337,6 +338,39 @@ def test_bad_options_are_named(options: dict[str, Any], says: str) -> None:
         small(**options)
 
 
-def test_ppo_has_no_options_of_disc() -> None:
-    with pytest.raises(DiscError, match="ppo has no option epsilon_b"):
-        small(PPO, epsilon_b=0.1)
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        (PPO, {"epsilon_b": 0.1}, "ppo has no option epsilon_b"),
+        (TRPO, {"epsilon": 0.1}, "trpo has no option epsilon"),
+        (ACKTR, {"max_kl": 0.1}, "acktr has no option max_kl"),
+        (TrustPCL, {"lam": 0.9}, "trust-pcl has no option lam"),
+        (TRPO, {"horizon": 100}, "horizon must be divisible by value_minibatch, 64"),
+        (TRPO, {"max_kl": 0.0}, "max_kl must be above 0"),
+        (ACKTR, {"momentum": 1.0}, "momentum must be at least 0 and below 1"),
+        (ACKTR, {"damping": float("nan")}, "damping must be above 0"),
+        (TrustPCL, {"path_length": 9}, "path_length must be at most chunk_length, 8"),
+        (TrustPCL, {"horizon": 100}, "horizon must be divisible by chunk_length, 8"),
+        (TrustPCL, {"residual_clip": 0.0}, "residual_clip must be above 0"),
+    ],
+)
+def test_each_algorithm_has_its_own_options(
+    kind: type[Agent], options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(DiscError, match=says):
+        small(kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        (TRPO, "is/kl train/step_fraction train/improvement"),
+        (ACKTR, "is/kl train/nu train/value_nu train/step_size"),
+        (TrustPCL, "is/kl train/lambda train/lambda_goal train/residual train/residual_clipped"),
+    ],
+)
+def test_what_the_others_measure_of_their_own(kind: type[Agent], own: str) -> None:
+    row = small(kind).learn(512, **QUIET).metrics[-1]
+    shared = "train/objective train/value_loss train/entropy train/std train/explained_variance"
+    assert {*own.split(), *shared.split(), "time/sampling", "time/updating"} <= set(row)
+    assert np.isfinite(list(row.values())).all()

@@ -4,33 +4,58 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from disc import normalize
 from disc.agent import AGENTS, Agent
+from disc.algos import acktr, trust_pcl
 from disc.networks import forward
 from tests import environments as probes
 
-OPTIONS = {
+PPO = {
     "horizon": 512,
     "gradient_steps": 8,
     "learning_rate": 1e-3,
     "widths": (16, 16),
     "anneal_steps": 32_768,
 }
+OPTIONS: dict[str, dict[str, Any]] = {
+    "disc": PPO,
+    "ppo": PPO,
+    "ppo-amber": PPO,
+    "trpo": {"horizon": 512, "max_kl": 0.05, "value_epochs": 10, "value_learning_rate": 3e-3},
+    "acktr": {"horizon": 512, "target_kl": 0.004, "kl_clip": 0.05, "value_learning_rate": 3e-3},
+    "trust-pcl": {
+        "horizon": 512,
+        "chunk_length": 8,
+        "path_length": 4,
+        "residual_clip": 10.0,  # a clipped residual learns something nearer to a median
+        "batch_chunks": 16,
+        "replay_chunks": 256,
+        "widths": (16, 16),
+        "learning_rate": 3e-3,
+        "divergence": 0.05,
+    },
+}
 
 
 def trained(algorithm: str, env: Any, steps: int, **options: Any) -> Agent:
-    agent = AGENTS[algorithm](env, seed=1, **{**OPTIONS, **options})
+    agent = AGENTS[algorithm](env, seed=1, **{**OPTIONS[algorithm], **options})
     return agent.learn(steps, eval_every=0, progress=False)
 
 
 def value(agent: Agent, observation: float) -> float:
     """V in the environment's own units."""
+    value = agent.state.value.parameters
+    if agent.algorithm is trust_pcl:
+        return float(trust_pcl.values(value, np.float32([[observation]]))[0])
     scale = normalize.scale(agent.state.normalizer)
     x = normalize.observations(scale, np.float32([[observation]]))
-    return float(forward(agent.state.value.parameters, x)[0, 0]) / float(scale.reward)
+    activation = jax.nn.elu if agent.algorithm is acktr else jnp.tanh
+    return float(forward(value, x, activation)[0, 0]) / float(scale.reward)
 
 
 @pytest.fixture(params=list(AGENTS))
@@ -51,10 +76,11 @@ def test_a_later_reward_is_discounted(algorithm: str) -> None:
 
 
 def test_a_constant_reward_does_not_blow_up(algorithm: str) -> None:
-    """The return has no variance: the normalised reward is held at 10."""
+    """The return has no variance: the normalised reward, where there is one, is held at 10."""
     agent = trained(algorithm, probes.One, 8_192)
     scale = normalize.scale(agent.state.normalizer)
-    assert value(agent, 0.0) * float(scale.reward) == pytest.approx(10.0, rel=0.1)
+    expected = 1.0 if algorithm == "trust-pcl" else 10.0
+    assert value(agent, 0.0) * float(scale.reward) == pytest.approx(expected, rel=0.1)
 
 
 def test_time_limits_bootstrap(algorithm: str) -> None:

@@ -21,8 +21,8 @@ from safetensors.numpy import load_file
 from disc import DiscError, logs, resume
 from disc.agent import AGENTS
 from tests import environments as probes
+from tests.small import PPO, SMALL
 
-SMALL = {"horizon": 256, "gradient_steps": 4, "epochs": 2, "widths": (16, 16)}
 PLAN = {"checkpoint_every": 512, "eval_every": 512, "eval_episodes": 1, "progress": False}
 ENVS = ["Hopper-v5", "BipedalWalker-v3", "tests.environments:wide"]
 
@@ -57,8 +57,9 @@ def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) 
     brought back too.
     """
     whole, parts = tmp_path / "whole", tmp_path / "parts"
+    options = {**SMALL[algorithm], **({"anneal_steps": 5000} if SMALL[algorithm] is PPO else {})}
     for run, steps in ((whole, 1792), (parts, 768)):
-        agent = AGENTS[algorithm](env, threads=1, anneal_steps=5000, **SMALL)
+        agent = AGENTS[algorithm](env, threads=1, **options)
         agent.learn(steps, out=run, **PLAN)
     done = disc("resume", parts, "--steps", "1792")
     assert done.returncode == 0, done.stderr
@@ -73,7 +74,7 @@ def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) 
 def test_several_environments_resume_too(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for run, steps in ((whole, 1280), (parts, 768)):
-        agent = AGENTS["disc"]("Hopper-v5", num_envs=2, anneal_steps=5000, **SMALL)
+        agent = AGENTS["disc"]("Hopper-v5", num_envs=2, anneal_steps=5000, **PPO)
         agent.learn(steps, out=run, **PLAN)
     resume(parts, 1280, progress=False)
     same_run(whole, parts)
@@ -82,7 +83,7 @@ def test_several_environments_resume_too(tmp_path: Path) -> None:
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
     for out in (whole, run):
-        AGENTS["ppo"](probes.wide, **SMALL).learn(512, out=out, **PLAN)
+        AGENTS["ppo"](probes.wide, **PPO).learn(512, out=out, **PLAN)
     shutil.rmtree(run / "checkpoints")
     (run / ".policy.disc.1.part").write_text("half")
     resume(run, env=probes.wide, progress=False)
@@ -108,14 +109,14 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert f"disc resume {run}" in said
     more = int(logs.read_progress(progress)[-1]["step"]) + 512
     assert disc("resume", run, "--steps", str(more)).returncode == 0
-    agent = AGENTS["disc"]("Hopper-v5", threads=1, anneal_steps=5000, **SMALL)
+    agent = AGENTS["disc"]("Hopper-v5", threads=1, anneal_steps=5000, **PPO)
     agent.learn(more, out=whole, **PLAN)
     same_run(whole, run)
 
 
 def test_same_seed_same_run_and_another_seed_another(tmp_path: Path) -> None:
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        agent = AGENTS["disc"]("Hopper-v5", seed=seed, **SMALL)
+        agent = AGENTS["disc"]("Hopper-v5", seed=seed, **PPO)
         agent.learn(1024, out=tmp_path / name, eval_every=0, progress=False)
     same_run(tmp_path / "a", tmp_path / "b")
     with pytest.raises(AssertionError):
@@ -125,7 +126,7 @@ def test_same_seed_same_run_and_another_seed_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm", list(AGENTS))
 def test_evaluation_and_files_do_not_disturb_training(algorithm: str, tmp_path: Path) -> None:
     def parameters(**options: Any) -> Any:
-        agent = AGENTS[algorithm]("Hopper-v5", **SMALL)
+        agent = AGENTS[algorithm]("Hopper-v5", **SMALL[algorithm])
         agent.learn(1024, checkpoint_every=512, progress=False, **options)
         return jax.tree.leaves((agent.state.policy, agent.state.value))
 
@@ -138,7 +139,7 @@ def test_evaluation_and_files_do_not_disturb_training(algorithm: str, tmp_path: 
 def test_threads_do_not_change_results() -> None:
     runs = []
     for threads in (1, 2):
-        agent = AGENTS["disc"](probes.Wide, num_envs=2, threads=threads, **SMALL)
+        agent = AGENTS["disc"](probes.Wide, num_envs=2, threads=threads, **PPO)
         runs.append(agent.learn(1024, eval_every=0, progress=False))
     first, second = (
         jax.tree.leaves((agent.state.policy, agent.state.value, agent.state.replay))
@@ -152,7 +153,7 @@ def test_two_checkpoints_are_kept_and_the_older_serves_if_the_newer_is_damaged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    AGENTS["ppo"](probes.wide, **SMALL).learn(
+    AGENTS["ppo"](probes.wide, **PPO).learn(
         1536, out=run, eval_every=0, checkpoint_every=512, progress=False
     )
     kept = sorted((run / "checkpoints").iterdir())
@@ -176,7 +177,7 @@ def test_an_environment_that_ignores_its_seed_is_told(
             return super().reset(seed=int.from_bytes(os.urandom(4)))
 
     run = tmp_path / "run"
-    AGENTS["ppo"](Unseeded, **SMALL).learn(256, out=run, eval_every=0, progress=False)
+    AGENTS["ppo"](Unseeded, **PPO).learn(256, out=run, eval_every=0, progress=False)
     resume(run, 512, env=Unseeded)
     assert "does not repeat itself under a seed" in capsys.readouterr().err
 
@@ -185,7 +186,7 @@ def test_resume_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(DiscError, match="not a run directory"):
         resume(tmp_path / "nowhere")
     run = tmp_path / "run"
-    AGENTS["ppo"](probes.wide, **SMALL).learn(256, out=run, eval_every=0, progress=False)
+    AGENTS["ppo"](probes.wide, **PPO).learn(256, out=run, eval_every=0, progress=False)
     with pytest.raises(DiscError, match="made in Python"):
         resume(run, 512)
     with pytest.raises(DiscError, match="at step 256 already"):

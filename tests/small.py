@@ -1,0 +1,22 @@
+"""Options that make each algorithm quick: 256 steps an iteration, small networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PPO: dict[str, Any] = {"horizon": 256, "gradient_steps": 4, "epochs": 2, "widths": (16, 16)}
+SMALL: dict[str, dict[str, Any]] = {
+    "disc": PPO,
+    "ppo": PPO,
+    "ppo-amber": PPO,
+    "trpo": {"horizon": 256, "value_epochs": 2, "widths": (16, 16)},
+    "acktr": {"horizon": 256, "value_steps": 5, "widths": (16, 16)},
+    "trust-pcl": {
+        "horizon": 256,
+        "chunk_length": 8,
+        "path_length": 4,
+        "batch_chunks": 4,
+        "replay_chunks": 70,
+        "widths": (16, 16),
+    },
+}

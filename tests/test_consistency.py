@@ -1,0 +1,298 @@
+"""Path consistency against numbers worked by hand and double loops; λ against direct solutions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disc import consistency
+
+GAMMA, ROWS, T = 0.9, 40, 6
+LENGTHS = pytest.mark.parametrize("d", [*range(1, T + 1), T + 3])
+
+
+# Compiled as a whole, which is quicker than one operation at a time.
+path_sum = jax.jit(consistency.path_sum, static_argnames=("gamma", "d"))
+residual = jax.jit(consistency.residual, static_argnames=("gamma", "d"))
+
+
+def close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=rtol, atol=1e-5)
+
+
+# By hand, with γ = ½
+
+REWARD = np.float32([1, 2, 4, 8])
+VALUE = np.float32([1, -1, 2, 3])
+NEXT_VALUE = np.float32([-2, 6, 10, 16])
+
+
+def worked(d: int, terminated: int | None = None, end: int | None = None, **columns: Any) -> Any:
+    """C of the chunk above, (4,); these steps end an episode, for good or not."""
+    arrays = {"reward": REWARD, "value": VALUE, "next_value": NEXT_VALUE, **columns}
+    time = np.arange(4)
+    flags = time == terminated, (time == terminated) | (time == end) | (time == 3)
+    batch = [jnp.asarray(x)[None] for x in (*arrays.values(), *flags)]
+    return np.asarray(residual(*batch, gamma=0.5, d=d))[0]
+
+
+@pytest.mark.parametrize(
+    ("d", "wanted"),
+    [
+        # −1 + 1 − ½·2,  1 + 2 + ½·6,  −2 + 4 + ½·10,  −3 + 8 + ½·16
+        (1, [-1, 6, 7, 13]),
+        # −1 + 1 + ½·2 + ¼·6,  1 + 2 + ½·4 + ¼·10,  −2 + 4 + ½·8 + ¼·16; the chunk ends: as before
+        (2, [2.5, 7.5, 10, 13]),
+        # −1 + 1 + ½·2 + ¼·4 + ⅛·10,  1 + 2 + ½·4 + ¼·8 + ⅛·16
+        (3, [3.25, 9, 10, 13]),
+        # −1 + 1 + ½·2 + ¼·4 + ⅛·8 + 16/16
+        (4, [4, 9, 10, 13]),
+    ],
+)
+def test_an_episode_without_end(d: int, wanted: list[float]) -> None:
+    np.testing.assert_array_equal(worked(d), wanted)
+
+
+@pytest.mark.parametrize(
+    ("d", "wanted"),
+    [
+        (1, [-1, 3, 7, 13]),
+        (2, [-1 + 1 + 0.5 * 2, 3, 10, 13]),
+        (4, [1, 3, 10, 13]),
+    ],
+)
+def test_no_value_follows_a_terminal_state(d: int, wanted: list[float]) -> None:
+    """Step 1 is the last of its episode: 1 + 2 = 3. Whatever its next value is, it isn't read."""
+    unread = np.float32([-2, np.nan, 10, 16])
+    np.testing.assert_array_equal(worked(d, terminated=1, next_value=unread), wanted)
+
+
+@pytest.mark.parametrize(
+    ("d", "wanted"),
+    [
+        (1, [-1, 6, 7, 13]),
+        (2, [2.5, 6, 10, 13]),
+        (4, [2.5, 6, 10, 13]),
+    ],
+)
+def test_a_value_follows_any_other_end(d: int, wanted: list[float]) -> None:
+    """At a time limit or a border: −1 + 1 + ½·2 + ¼·6 = 2½ and 1 + 2 + ½·6 = 6, then anew."""
+    np.testing.assert_array_equal(worked(d, end=1), wanted)
+
+
+def test_a_chunk_may_hold_several_episodes() -> None:
+    """Steps 0 and 2 end theirs: −1 + 1,  1 + 2 + ½·4 + ¼·10,  −2 + 4 + ½·10,  −3 + 8 + ½·16."""
+    np.testing.assert_array_equal(worked(4, terminated=0, end=2), [0, 7.5, 7, 13])
+
+
+def test_the_last_state_of_a_chunk_may_be_terminal() -> None:
+    """−1 + 1 + 1 + 1 + 1,  1 + 2 + 2 + 2,  −2 + 4 + 4,  −3 + 8."""
+    np.testing.assert_array_equal(worked(4, terminated=3), [3, 7, 6, 5])
+
+
+def test_path_sum_by_hand() -> None:
+    """γ = ½, an episode of two steps and one of three: 1 + ½·2, 2 and 4 + ½·8 + ¼·16, 8 + …, 16."""
+    x, end = jnp.float32([[1, 2, 4, 8, 16]]), jnp.array([[False, True, False, False, True]])
+    for d, wanted in ((1, [1, 2, 4, 8, 16]), (2, [2, 2, 8, 16, 16]), (5, [2, 2, 12, 16, 16])):
+        np.testing.assert_array_equal(path_sum(x, end, 0.5, d)[0], wanted)
+
+
+# By double loops
+
+
+class Chunks:
+    """Random chunks with ends of every kind, and their sums by definition."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.reward, self.value, self.next_value = rng.standard_normal((3, ROWS, T))
+        self.terminated, stopped = rng.random((2, ROWS, T)) < 0.15
+        self.end = self.terminated | stopped
+        self.end[:, -1] = True
+
+    def arguments(self, **columns: Any) -> tuple[Any, ...]:
+        names = ("reward", "value", "next_value", "terminated", "end")
+        arrays = {name: columns.get(name, getattr(self, name)) for name in names}
+        return tuple(
+            jnp.asarray(x, None if x.dtype == bool else jnp.float32) for x in arrays.values()
+        )
+
+    def path(self, row: int, t: int, d: int) -> range:
+        """Steps of the path from t."""
+        last = t
+        while last < t + d - 1 and not self.end[row, last]:
+            last += 1
+        return range(t, last + 1)
+
+    def sums(self, x: Any, d: int) -> Any:
+        result = np.zeros((ROWS, T))
+        for row, t in np.ndindex(ROWS, T):
+            for i, step in enumerate(self.path(row, t, d)):
+                result[row, t] += GAMMA**i * x[row, step]
+        return result
+
+    def residuals(self, d: int) -> tuple[Any, Any]:
+        """C, and which next values are read for it."""
+        result, read = self.sums(self.reward, d) - self.value, np.zeros((ROWS, T), bool)
+        for row, t in np.ndindex(ROWS, T):
+            path = self.path(row, t, d)
+            last = path[-1]
+            if not self.terminated[row, last]:
+                result[row, t] += GAMMA ** len(path) * self.next_value[row, last]
+                read[row, last] = True
+        return result, read
+
+
+def test_the_chunks_hold_every_kind_of_path() -> None:
+    chunks = Chunks(0)
+    lengths = {len(chunks.path(row, t, T)) for row, t in np.ndindex(ROWS, T)}
+    assert lengths == set(range(1, T + 1))
+    inside = np.s_[:, :-1]
+    assert np.any(chunks.terminated[inside])
+    assert np.any((chunks.end & ~chunks.terminated)[inside])
+    assert np.any(chunks.terminated[:, -1])
+
+
+@LENGTHS
+def test_path_sum_is_its_double_loop(d: int) -> None:
+    chunks = Chunks(d)
+    x, end = (chunks.arguments()[i] for i in (0, 4))
+    close(path_sum(x, end, GAMMA, d), chunks.sums(chunks.reward, d))
+
+
+@LENGTHS
+def test_residual_is_its_double_loop(d: int) -> None:
+    chunks = Chunks(d)
+    found = residual(*chunks.arguments(), GAMMA, d)
+    close(found, chunks.residuals(d)[0])
+
+
+@LENGTHS
+def test_only_the_value_where_a_path_ends_is_read(d: int) -> None:
+    chunks = Chunks(d)
+    wanted, read = chunks.residuals(d)
+    assert not np.all(read)
+    arguments = chunks.arguments(next_value=np.where(read, chunks.next_value, np.nan))
+    close(residual(*arguments, GAMMA, d), wanted)
+
+
+@LENGTHS
+def test_nothing_after_an_episode_is_read(d: int) -> None:
+    chunks = Chunks(d)
+    wanted, _ = chunks.residuals(d)
+    after = np.cumsum(chunks.end, axis=1) - chunks.end > 0  # the first end is still before
+    columns = {n: np.where(after, np.nan, getattr(chunks, n)) for n in ("reward", "next_value")}
+    found = np.asarray(residual(*chunks.arguments(**columns), GAMMA, d))
+    close(found[~after], wanted[~after])
+
+
+@LENGTHS
+def test_nothing_beyond_a_chunk_or_before_a_path_is_read(d: int) -> None:
+    """What would follow the last step, were a chunk a circle, is its first step."""
+    chunks = Chunks(d)
+    wanted, _ = chunks.residuals(d)
+    first = np.arange(T)[None] == 0
+    names = ("reward", "value", "next_value")
+    columns = {n: np.where(first, np.nan, getattr(chunks, n)) for n in names}
+    found = residual(*chunks.arguments(**columns), GAMMA, d)
+    close(found[:, 1:], wanted[:, 1:])
+
+
+def test_chunks_of_one_step() -> None:
+    """−V + r + γ V' and −V + r."""
+    columns = jnp.float32([[[1.0], [1.0]], [[5.0], [5.0]], [[10.0], [10.0]]])
+    flags = jnp.array([[False], [True]]), jnp.ones((2, 1), bool)
+    close(residual(*columns, *flags, GAMMA, 1), [[-5.0 + 1.0 + 9.0], [-4.0]])
+
+
+# λ
+
+
+def divergence(returns: Any, lam: float) -> float:
+    """Σ q log(q / p), term by term."""
+    weights = [math.exp(r / lam) for r in returns]
+    result = 0.0
+    for weight in weights:
+        q, p = weight / sum(weights), 1.0 / len(weights)
+        result += q * math.log(q / p)
+    return result
+
+
+@pytest.mark.parametrize("lam", [0.5, 1.0, 3.0, 100.0])
+def test_implied_divergence_is_a_kl(rng: np.random.Generator, lam: float) -> None:
+    returns = np.float32(3.0 * rng.standard_normal(20))
+    wanted = divergence(returns.tolist(), lam)
+    assert consistency.implied_divergence(returns, lam) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_implied_divergence_falls_as_lambda_grows(rng: np.random.Generator) -> None:
+    returns = np.float32(1000.0 * rng.standard_normal(20))
+    found = [consistency.implied_divergence(returns, x) for x in np.geomspace(1e-3, 1e6, 100)]
+    assert np.all(np.diff(found) <= 1e-12)
+    assert np.sum(np.diff(found) < -1e-6) > 30
+    assert found[0] == pytest.approx(math.log(20))
+    assert found[-1] == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(("best", "wanted"), [(1, math.log(4)), (2, math.log(2)), (4, 0.0)])
+def test_a_small_lambda_spreads_over_the_best(best: int, wanted: float) -> None:
+    """All of q is on the best episodes, evenly; exp(R/λ) of these returns would overflow."""
+    returns = np.float32([9e4] * best + [1e4] * (4 - best))
+    for lam in (1e-12, 1e-3, 1.0):
+        assert consistency.implied_divergence(returns, lam) == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("gap", [0.1, 7.0, 500.0])
+@pytest.mark.parametrize("start", [-2000.0, 0.0, 3000.0])
+def test_lambda_of_two_returns(gap: float, start: float) -> None:
+    """Where exp(gap / λ) = 3, q = (¼, ¾) and the KL is log 2 + ¼ log ¼ + ¾ log ¾."""
+    kl = math.log(2) + 0.25 * math.log(0.25) + 0.75 * math.log(0.75)
+    returns = np.array([start, start + gap])
+    assert consistency.solve_lambda(returns, kl) == pytest.approx(gap / math.log(3), rel=1e-6)
+
+
+@pytest.mark.parametrize("spread", [1.0, 50.0, 700.0])
+@pytest.mark.parametrize("wanted_divergence", [0.05, 1.0, 2.5])
+def test_lambda_is_the_direct_solution(
+    rng: np.random.Generator, spread: float, wanted_divergence: float
+) -> None:
+    """By a search through λ/spread = exp(−8 … 6), finely enough to interpolate."""
+    returns = np.float32(spread * rng.standard_normal(20))
+    grid = spread * np.exp(np.linspace(-8.0, 6.0, 4001))
+    scaled = (returns.astype(np.float64)[None] - np.max(returns)) / grid[:, None]
+    q = np.exp(scaled)
+    q /= np.sum(q, axis=1, keepdims=True)
+    terms = np.where(q > 0.0, q * np.log(np.where(q > 0.0, 20.0 * q, 1.0)), 0.0)
+    wanted = np.interp(-wanted_divergence, -np.sum(terms, axis=1), grid)
+    assert wanted < 1000.0 or wanted_divergence < 0.1
+    found = consistency.solve_lambda(returns, wanted_divergence)
+    assert found == pytest.approx(min(wanted, 1000.0), rel=1e-4)
+
+
+def test_lambda_scales_with_the_returns_and_ignores_where_they_start() -> None:
+    returns = np.array([1.0, 2.0, 5.0, 3.0])
+    lam = consistency.solve_lambda(returns, 0.3)
+    assert consistency.solve_lambda(8.0 * returns - 100.0, 0.3) == pytest.approx(8.0 * lam)
+
+
+def test_lambda_of_equal_returns_is_near_zero() -> None:
+    assert 0.0 <= consistency.solve_lambda(np.full(20, 7.0, np.float32), 0.5) < 1e-6
+
+
+def test_lambda_is_near_zero_if_nothing_diverges_so_much() -> None:
+    """K episodes can't diverge by more than log K."""
+    returns = np.arange(20, dtype=np.float32)
+    assert 0.0 <= consistency.solve_lambda(returns, math.log(20) + 0.01) < 1e-6
+    assert consistency.solve_lambda(returns, math.log(20) - 0.01) > 0.1
+
+
+def test_lambda_stays_in_its_bracket() -> None:
+    returns = np.float32([0.0, 1e6])
+    assert consistency.solve_lambda(returns, 1e-3) == pytest.approx(1000.0)
+    assert consistency.solve_lambda(returns, 1e-3, highest=50.0) == pytest.approx(50.0)
+    assert consistency.solve_lambda(returns, 1e-3, highest=1e9) > 1e6

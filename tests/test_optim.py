@@ -1,0 +1,408 @@
+"""Conjugate gradients and K-FAC against explicit matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disc import networks, optim
+from disc.networks import Linear
+from disc.optim import Factors, Learner
+
+SIZE = 6
+
+
+def close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-6) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
+
+
+def positive_definite(rng: np.random.Generator, size: int) -> Any:
+    root = rng.standard_normal((size, 2 * size))
+    return root @ root.T / (2 * size) + 0.1 * np.eye(size)
+
+
+# Conjugate gradients
+
+
+def solve(matrix: Any, b: Any, iterations: int) -> Any:
+    matrix = jnp.float32(matrix)
+    return np.asarray(optim.conjugate_gradient(lambda v: matrix @ v, jnp.float32(b), iterations))
+
+
+def textbook(matrix: Any, b: Any, iterations: int) -> Any:
+    """Hestenes and Stiefel's own formulas: no ratio of squares, but products with F."""
+    x = np.zeros_like(b)
+    direction = residual = b
+    for _ in range(iterations):
+        image = matrix @ direction
+        x = x + direction * (residual @ direction) / (direction @ image)
+        residual = b - matrix @ x
+        direction = residual - direction * (residual @ image) / (direction @ image)
+    return x
+
+
+def test_conjugate_gradients_solve_a_system_in_as_many_steps_as_unknowns(
+    rng: np.random.Generator,
+) -> None:
+    matrix, b = positive_definite(rng, SIZE), rng.standard_normal(SIZE)
+    wanted = np.linalg.solve(matrix, b)
+    close(solve(matrix, b, SIZE), wanted, rtol=1e-3)
+    assert np.linalg.norm(solve(matrix, b, SIZE - 2) - wanted) > 0.01 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3, 4])
+def test_fewer_iterations_are_the_best_of_their_krylov_space(
+    iterations: int, rng: np.random.Generator
+) -> None:
+    """The minimum of ½xᵀFx − bᵀx over span{b, Fb, F²b, …}."""
+    matrix, b = positive_definite(rng, SIZE), rng.standard_normal(SIZE)
+    space = [b]
+    for _ in range(iterations - 1):
+        space.append(matrix @ space[-1])
+    k = np.stack(space, axis=1)
+    best = k @ np.linalg.solve(k.T @ matrix @ k, k.T @ b)
+    found = solve(matrix, b, iterations)
+    close(found, best, rtol=1e-3)
+    close(found, textbook(matrix, b, iterations), rtol=1e-3)
+
+
+def test_the_solution_of_nothing_is_nothing(rng: np.random.Generator) -> None:
+    found = solve(positive_definite(rng, SIZE), np.zeros(SIZE), 10)
+    np.testing.assert_array_equal(found, np.zeros(SIZE))
+
+
+def test_iterations_after_the_solution_change_nothing() -> None:
+    """Of 2x = b the first residual is exactly 0, and the next step would be 0/0."""
+    np.testing.assert_array_equal(solve(2.0 * np.eye(3), [1.0, -2.0, 4.0], 10), [0.5, -1.0, 2.0])
+
+
+@pytest.mark.parametrize(("norm", "solved"), [(2e-5, True), (5e-6, False)])
+def test_it_stops_below_a_squared_residual_of_1e_10(norm: float, solved: bool) -> None:
+    close(solve([[4.0]], [norm], 5), [norm / 4.0 if solved else 0.0], atol=0)
+
+
+# K-FAC: the factors
+
+
+def elu(x: Any) -> Any:
+    return np.where(x > 0.0, x, np.exp(x) - 1.0)
+
+
+SLOPES = {
+    "tanh": (jnp.tanh, np.tanh, lambda x: 1.0 - np.tanh(x) ** 2),
+    "elu": (jax.nn.elu, elu, lambda x: np.where(x > 0.0, 1.0, np.exp(x))),
+}
+ACTIVATIONS = pytest.mark.parametrize("activation", list(SLOPES))
+
+
+def perceptron(rng: np.random.Generator, *sizes: int) -> networks.MLP:
+    """A network with biases."""
+    mlp = networks.init_mlp(rng, sizes, head_gain=0.7)
+    return tuple(Linear(w, jnp.float32(0.5 * rng.standard_normal(len(b)))) for w, b in mlp)
+
+
+@ACTIVATIONS
+def test_offsets_move_each_layers_output(activation: str, rng: np.random.Generator) -> None:
+    """So do biases."""
+    mlp = perceptron(rng, 3, 5, 4, 2)
+    x = rng.standard_normal((7, 3)).astype(np.float32)
+    jax_activation, plain, _ = SLOPES[activation]
+    added = [rng.standard_normal((7, width)) for width in (5, 4, 2)]
+    y, inputs = networks.forward_with_offsets(mlp, x, list(map(jnp.float32, added)), jax_activation)
+    for m in range(7):
+        row: Any = x[m].astype(float)
+        for i, (layer, offset) in enumerate(zip(mlp, added, strict=True)):
+            row = plain(row) if i else row
+            close(inputs[i][m], row)
+            row = row @ np.asarray(layer.weight, float) + np.asarray(layer.bias) + offset[m]
+        close(y[m], row)
+
+
+@ACTIVATIONS
+def test_no_offsets_are_the_network(activation: str, rng: np.random.Generator) -> None:
+    mlp, x = perceptron(rng, 3, 5, 2), jnp.float32(rng.standard_normal((7, 3)))
+    nothing, function = [jnp.zeros((7, 5)), jnp.zeros((7, 2))], SLOPES[activation][0]
+    y, _ = networks.forward_with_offsets(mlp, x, nothing, function)
+    close(y, networks.forward(mlp, x, function))
+
+
+@ACTIVATIONS
+def test_factors_are_means_of_outer_products(activation: str, rng: np.random.Generator) -> None:
+    """One sample at a time, with the chain rule by hand; the likelihood is N(y, diag σ²)."""
+    mlp = perceptron(rng, 3, 5, 4, 2)
+    x = rng.standard_normal((11, 3)).astype(np.float32)
+    sampled, sigma = rng.standard_normal((11, 2)).astype(np.float32), np.float32([0.5, 2.0])
+    function, plain, slope = SLOPES[activation]
+
+    @jax.jit
+    def measure(mlp: networks.MLP, x: Any) -> Any:
+        def log_likelihood(y: Any) -> Any:
+            return jnp.sum(-0.5 * jnp.square((sampled - y) / sigma[None]), axis=1)
+
+        return optim.measure_factors(mlp, x, log_likelihood, function)
+
+    found = measure(mlp, x)
+    weights = [np.asarray(layer.weight, float) for layer in mlp]
+    wanted = [(np.zeros((i + 1, i + 1)), np.zeros((o, o))) for i, o in ((3, 5), (5, 4), (4, 2))]
+    for m in range(11):
+        a, outputs = [x[m].astype(float)], []
+        for w, layer in zip(weights, mlp, strict=True):
+            outputs.append(a[-1] @ w + np.asarray(layer.bias, float))
+            a.append(plain(outputs[-1]))
+        g = (sampled[m] - outputs[-1]) / sigma**2
+        for i in (2, 1, 0):
+            g = g if i == 2 else slope(outputs[i]) * (weights[i + 1] @ g)
+            homogeneous = np.append(a[i], 1.0)
+            wanted[i][0][:] += np.outer(homogeneous, homogeneous) / 11
+            wanted[i][1][:] += np.outer(g, g) / 11
+    for factors, (inputs, outputs) in zip(found, wanted, strict=True):
+        close(factors.inputs, inputs)
+        close(factors.outputs, outputs)
+
+
+# K-FAC: the natural gradient
+
+
+def flat(layer: Linear) -> Any:
+    """A layer's parameters as a vector, (in + 1)·out: what kron(A, G) multiplies."""
+    return np.concatenate([layer.weight, layer.bias[None]]).astype(float).ravel()
+
+
+precondition = jax.jit(optim.precondition)
+decompose = jax.jit(optim.decompose)
+
+
+def gradient_like(rng: np.random.Generator, inputs: int, outputs: int) -> Linear:
+    w, b = rng.standard_normal((inputs, outputs)), rng.standard_normal(outputs)
+    return Linear(jnp.float32(w), jnp.float32(b))
+
+
+def test_the_natural_gradient_solves_the_damped_kronecker_product(
+    rng: np.random.Generator,
+) -> None:
+    shapes, damping = ((3, 5), (5, 2)), 0.3
+    matrices = [(positive_definite(rng, i + 1), positive_definite(rng, o)) for i, o in shapes]
+    gradient = tuple(gradient_like(rng, i, o) for i, o in shapes)
+    bases = decompose(tuple(Factors(*map(jnp.float32, pair)) for pair in matrices))
+    found = precondition(bases, gradient, damping)
+    for layer, nabla, (a, g) in zip(found, gradient, matrices, strict=True):
+        fisher = np.kron(a, g) + damping * np.eye(a.shape[0] * g.shape[0])
+        close(flat(layer), np.linalg.solve(fisher, flat(nabla)), rtol=1e-3)
+
+
+def test_of_a_linear_layer_it_is_the_natural_gradient(rng: np.random.Generator) -> None:
+    """Where the factorisation is exact: every input meets the same outcomes, of covariance σ²."""
+    sigma = np.array([0.5, 2.0])
+    (layer,) = mlp = perceptron(rng, 3, 2)
+    x = np.repeat(rng.standard_normal((9, 3)), 4, axis=0)
+    z = np.tile(np.sqrt(2.0) * np.float64([[1, 0], [-1, 0], [0, 1], [0, -1]]), (9, 1))
+    y = x @ np.asarray(layer.weight, float) + np.asarray(layer.bias)
+    sampled = jnp.float32(y + sigma * z)
+
+    fisher = np.zeros((8, 8))
+    for row, noise in zip(x, z, strict=True):
+        score = np.outer(np.append(row, 1.0), noise / sigma).ravel()
+        fisher += np.outer(score, score) / len(x)
+
+    def log_likelihood(y: Any) -> Any:
+        return jnp.sum(-0.5 * jnp.square((sampled - y) / jnp.float32(sigma)[None]), axis=1)
+
+    measure = jax.jit(lambda x: optim.measure_factors(mlp, x, log_likelihood, jnp.tanh))
+    measured = measure(jnp.float32(x))
+    close(np.kron(*measured[0]), fisher, atol=1e-5)
+    gradient = gradient_like(rng, 3, 2)
+    (found,) = precondition(decompose(measured), (gradient,), 1e-7)
+    close(flat(found), np.linalg.solve(fisher, flat(gradient)), rtol=1e-3)
+
+
+def test_a_direction_without_curvature_is_left_to_the_damping() -> None:
+    """A = diag(4, 0) and G = 9: the weight's gradient over 36.5, the bias's over 0.5."""
+    bases = decompose((Factors(jnp.diag(jnp.float32([4, 0])), jnp.float32([[9]])),))
+    gradient = (Linear(jnp.float32([[73]]), jnp.float32([1])),)
+    ((weight, bias),) = precondition(bases, gradient, 0.5)
+    close(weight, [[2.0]])
+    close(bias, [2.0])
+
+
+def test_eigenvalues_and_vectors_are_those_of_the_factors(rng: np.random.Generator) -> None:
+    a, g = positive_definite(rng, 4), positive_definite(rng, 3)
+    (basis,) = decompose((Factors(jnp.float32(a), jnp.float32(g)),))
+    for q, e, matrix in (
+        (basis.inputs, basis.input_values, a),
+        (basis.outputs, basis.output_values, g),
+    ):
+        close(q.T @ q, np.eye(len(matrix)), atol=1e-5)
+        close(np.asarray(q) @ np.diag(e) @ np.asarray(q).T, matrix, atol=1e-5)
+
+
+def test_negative_eigenvalues_are_zero() -> None:
+    """[[1, 2], [2, 1]] has 3 and −1."""
+    matrix = jnp.float32([[1, 2], [2, 1]])
+    (basis,) = decompose((Factors(matrix, -matrix),))
+    close(np.sort(basis.input_values), [0.0, 3.0])
+    close(np.sort(basis.output_values), [0.0, 1.0])
+    assert np.min(basis.input_values) == np.min(basis.output_values) == 0.0
+
+
+# K-FAC: the step
+
+
+def test_the_trust_region_by_hand() -> None:
+    """U·∇ = 1·2 + 3·1 − 2·1 = 3; √(0.03 / (½² · 3)) = 0.2."""
+    natural = {"a": jnp.float32([1, 3]), "b": (jnp.float32([[-2]]),)}
+    gradient = {"a": jnp.float32([2, 1]), "b": (jnp.float32([[1]]),)}
+    close(optim.trust_factor(natural, gradient, 0.5, 0.03), 0.2)
+    assert optim.trust_factor(natural, gradient, 0.5, 0.75) == 1.0  # just reached
+    assert optim.trust_factor(natural, gradient, 0.5, 7.0) == 1.0
+
+
+@pytest.mark.parametrize("product", [0.0, -1e-7])
+def test_a_step_without_length_is_not_shortened(product: float) -> None:
+    """U·∇ may be 0, or below by rounding."""
+    assert optim.trust_factor(jnp.float32([1]), jnp.float32([product]), 0.1, 1e-3) == 1.0
+
+
+def numbered(value: float) -> tuple[Factors, ...]:
+    """Factors of a layer 1 → 1 that tell which batch they are of."""
+    return (Factors(jnp.diag(jnp.float32([value, 1.0])), jnp.float32([[10.0 * value]])),)
+
+
+step = jax.jit(optim.kfac_step)
+follow = jax.jit(optim.follow)
+
+
+def one_unit() -> Learner:
+    mlp = (Linear(jnp.float32([[1.0]]), jnp.float32([-2.0])),)
+    return optim.init_kfac(mlp, mlp)
+
+
+def move(learner: Learner, weight: float, bias: float, rate: float = 0.5) -> Learner:
+    natural = (Linear(jnp.float32([[weight]]), jnp.float32([bias])),)
+    return step(learner, natural, rate, 0.75)
+
+
+def test_momentum_by_hand() -> None:
+    """With v = ¾v + ¼U: of the weight 1, 1.75, 0.3125; of the bias −2, −1.5, −0.125."""
+    learner = one_unit()
+    found = []
+    for weight, bias in ((4.0, -8.0), (4.0, 0.0), (-4.0, 4.0)):
+        learner = move(learner, weight, bias)
+        ((w, b),) = learner.parameters
+        found.append((float(w[0, 0]), float(b[0])))
+    assert found == [(0.5, -1.0), (-0.375, -0.25), (-0.53125, -0.1875)]
+    assert learner.moments.taken == 3
+
+
+def test_the_rate_may_change_without_changing_what_is_remembered() -> None:
+    """The velocity is of U, not of U times a rate."""
+    learner = move(move(one_unit(), 4.0, 0.0, rate=0.0), 0.0, 0.0, rate=1.0)
+    assert learner.parameters[0].weight == 1.0 - 0.75
+
+
+def test_a_step_leaves_the_factors_alone() -> None:
+    before = one_unit()
+    curvature = follow(before.moments, numbered(2.0), 0.9, 1)
+    after = move(before._replace(moments=curvature), 1.0, 1.0).moments
+    for x, y in zip(*map(jax.tree.leaves, (after[:2], curvature[:2])), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def followed(values: list[float], decay: float, every: int = 1) -> list[optim.Curvature]:
+    """The curvature at each of a learner's steps, as the step sees it."""
+    learner, seen = one_unit(), []
+    for value in values:
+        curvature = follow(learner.moments, numbered(value), decay, every)
+        assert curvature.taken == learner.moments.taken  # only steps are counted
+        seen.append(curvature)
+        learner = move(learner._replace(moments=curvature), 1.0, 1.0)
+    return seen
+
+
+def test_running_averages_begin_as_plain_means() -> None:
+    """1; then (1 + 4)/2; then (1 + 4 + 10)/3, which a decay of 0.7 allows; then 0.7 · 5 + 0.3."""
+    found = []
+    for curvature in followed([1.0, 4.0, 10.0, 1.0, 1.0], decay=0.7):
+        (factors,) = curvature.factors
+        found.append(float(factors.inputs[0, 0]))
+        close(factors.outputs, [[10.0 * found[-1]]])
+        close(factors.inputs[1], [0.0, 1.0])
+    close(found, [1.0, 2.5, 5.0, 3.8, 0.7 * 3.8 + 0.3])
+
+
+def test_a_decay_of_zero_keeps_the_newest_batch_only() -> None:
+    found = followed([5.0, 3.0, 8.0], decay=0.0)
+    close([c.factors[0].outputs[0, 0] for c in found], [50.0, 30.0, 80.0])
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_factors_are_decomposed_every_so_many_steps(every: int) -> None:
+    """From the first on, and with the averages that this step's batch has moved already."""
+    wanted = 0.0
+    for taken, curvature in enumerate(followed([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 0.9, every)):
+        (factors,), (basis,) = curvature.factors, curvature.bases
+        if taken % every == 0:
+            wanted = float(factors.outputs[0, 0])
+        close(basis.output_values, [wanted])
+        close(np.sort(basis.input_values), np.sort([wanted / 10.0, 1.0]))
+
+
+def test_following_moves_nothing_else() -> None:
+    learner = move(one_unit(), 4.0, -8.0)
+    curvature = follow(learner.moments, numbered(2.0), 0.9, 1)
+    for x, y in zip(*map(jax.tree.leaves, (curvature[2:], learner.moments[2:])), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_learner_starts_at_rest(rng: np.random.Generator) -> None:
+    policy = networks.GaussianPolicy(perceptron(rng, 3, 4, 2), jnp.zeros(2))
+    learner = optim.init_kfac(policy, policy.mean)
+    curvature = learner.moments
+    assert jax.tree.structure(curvature.velocity) == jax.tree.structure(policy)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(curvature.velocity))
+    assert [f.inputs.shape for f in curvature.factors] == [(4, 4), (5, 5)]
+    assert [f.outputs.shape for f in curvature.factors] == [(4, 4), (2, 2)]
+    assert curvature.taken == 0
+    for basis, factors in zip(curvature.bases, curvature.factors, strict=True):
+        assert basis.inputs.shape == factors.inputs.shape
+        assert basis.outputs.shape == factors.outputs.shape
+
+
+@jax.jit
+def descend(learner: Learner, x: Any, target: Any, scale: float) -> Learner:
+    """A step of K-FAC on ½ · scale · mean (y − target)²."""
+
+    def squares(y: Any) -> Any:
+        return -0.5 * scale * jnp.square(y[:, 0] - target)
+
+    def loss(mlp: networks.MLP) -> Any:
+        return -jnp.mean(squares(networks.forward(mlp, x)))
+
+    gradient = jax.grad(loss)(learner.parameters)
+    measured = optim.measure_factors(learner.parameters, x, squares, jnp.tanh)
+    curvature = optim.follow(learner.moments, measured, 0.95, 2)
+    natural = optim.precondition(curvature.bases, gradient, 0.01)
+    nu = optim.trust_factor(natural, gradient, 0.1, 1e-3)
+    natural = jax.tree.map(lambda u: nu * u, natural)
+    return optim.kfac_step(Learner(learner.parameters, curvature), natural, 0.1, 0.9)
+
+
+@pytest.mark.parametrize("feature", [0.0, 1.0])
+@pytest.mark.parametrize("scale", [1.0, 0.0], ids=["learning", "no gradient"])
+def test_a_constant_feature_is_no_trouble(
+    feature: float, scale: float, rng: np.random.Generator
+) -> None:
+    """A zero's weight stays; one that is always 1 moves like the bias, though A is singular."""
+    mlp = networks.init_mlp(rng, (3, 4, 1), head_gain=1.0)
+    x, target = rng.standard_normal((20, 3)), rng.standard_normal(20)
+    x[:, 1] = feature
+    learner = optim.init_kfac(mlp, mlp)
+    for _ in range(6):
+        learner = descend(learner, jnp.float32(x), jnp.float32(target), scale)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(learner))
+    moved = jax.tree.map(np.subtract, learner.parameters, mlp)
+    assert np.any(moved[0].weight[0]) == (scale > 0.0)
+    close(moved[0].weight[1], feature * moved[0].bias, rtol=1e-3)
