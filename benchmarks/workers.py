@@ -71,6 +71,28 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def shares(task: dict[str, Any]) -> dict[str, Any]:
+    """Steps per second of training, and microseconds per step of sampling and of learning."""
+    from disc.agent import AGENTS
+
+    agent = AGENTS[task["algorithm"]](task["env"], threads=task["cores"])
+    quiet = {"eval_every": 0, "checkpoint_every": 0, "progress": False}
+    agent.learn(WARM_UP * agent.config.horizon, **quiet)
+    before, clock = len(agent.metrics), time.perf_counter()
+    agent.learn(task["steps"], **quiet)
+    seconds, rows = time.perf_counter() - clock, agent.metrics[before:]
+    steps = len(rows) * agent.config.horizon
+
+    def spent(*names: str) -> float:
+        return 1e6 * sum(row.get(f"time/{name}", 0.0) for row in rows for name in names) / steps
+
+    return {
+        "steps_per_second": steps / seconds,
+        "sampling": spent("sampling"),
+        "learning": spent("reading", "updating"),
+    }
+
+
 def _fill(agent: Any) -> None:
     """Put one batch into every slot of the replay, so that all are included from the start."""
     from functools import partial
@@ -193,7 +215,8 @@ def product(task: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Run the task in the first argument."""
     task = json.loads(sys.argv[1])
-    result = {"train": train, "sampling": sampling, "product": product}[task["kind"]](task)
+    kinds = {"train": train, "shares": shares, "sampling": sampling, "product": product}
+    result = kinds[task["kind"]](task)
     sys.stdout.write(json.dumps(result) + "\n")
 
 

@@ -14,7 +14,14 @@ from disc import logs
 from disc.plots import COLORS, column, dress, panels, save, shade
 from disc.types import DiscError
 
-LABELS = {"disc": "DISC", "ppo": "PPO", "ppo-amber": "PPO-AMBER"}
+LABELS = {
+    "disc": "DISC",
+    "ppo": "PPO",
+    "ppo-amber": "PPO-AMBER",
+    "trpo": "TRPO",
+    "acktr": "ACKTR",
+    "trust-pcl": "Trust-PCL",
+}
 
 
 class Run(NamedTuple):
@@ -69,7 +76,8 @@ def learning_curves(runs: dict[str, dict[str, list[Run]]], env: str, out: Path) 
 def vanishing(runs: dict[str, dict[str, list[Run]]], out: Path) -> None:
     """The paper's Fig. 1, for PPO and DISC: mean ρ' and the share of vanished gradients."""
     figure, (left, right) = panels(2, 9.5)
-    styles = dict(zip(sorted(runs), ("-", "--", ":", "-."), strict=False))
+    shown = [env for env in sorted(runs) if {"ppo", "disc"} & runs[env].keys()]
+    styles = dict(zip(shown, ("-", "--", ":", "-."), strict=False))
     for env, style in styles.items():
         for algorithm, color in (("ppo", COLORS[1]), ("disc", COLORS[0])):
             if algorithm in runs[env]:

@@ -1,0 +1,56 @@
+"""`python -m benchmarks.shares`: what each algorithm's training spends its time on, on one core.
+
+Each algorithm runs in a process of its own, held to one core, with its default options; the first
+iterations, which compile, do not count. Beside it stands the peak of a matrix product, as that
+bounds what learning can do. Prints a table and writes a JSON file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.speed import Results, measure
+from disc import machine
+from disc.algos import ALGORITHMS
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Measure every algorithm, print the table, write the JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.shares")
+    parser.add_argument("--env", nargs="+", default=["Hopper-v5"])
+    parser.add_argument("--algo", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
+    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--out", type=Path, default=Path("shares.json"))
+    options = parser.parse_args()
+    results: Results = {
+        "product | 640, 256, 256": measure("product", 1, shape=(640, 256, 256)),
+        **{
+            f"{env} | {algorithm}": measure(
+                "shares", 1, env=env, algorithm=algorithm, steps=options.steps
+            )
+            for env in options.env
+            for algorithm in options.algo
+        },
+    }
+    about = {"versions": machine.versions(), "commit": machine.commit(), "machine": machine.facts()}
+    options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
+    peak = results["product | 640, 256, 256"]["gflops"]
+    table = Table(title=f"Training on one core (a product's peak: {peak:.0f} GFLOP/s)")
+    for column in ("environment | algorithm", "steps/s", "sampling, µs/step", "learning, µs/step"):
+        table.add_column(column, justify="left" if "|" in column else "right")
+    for name, found in results.items():
+        if "steps_per_second" in found:
+            columns = (found["steps_per_second"], found["sampling"], found["learning"])
+            table.add_row(name, *(f"{value:,.0f}" for value in columns))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
