@@ -32,40 +32,40 @@ def path_sum(x: jax.Array, end: jax.Array, gamma: float, d: int) -> jax.Array:
     return total
 
 
+def path_end(end: jax.Array, d: int) -> jax.Array:
+    """The last step of the path that starts at each step, (B, T) → (B, T) int32."""
+    last = jnp.broadcast_to(jnp.arange(end.shape[1]), end.shape)
+    alive = jnp.ones_like(end)
+    for i in range(min(d, end.shape[1]) - 1):
+        alive = alive & ~_ahead(end, i)
+        last = last + alive
+    return last
+
+
 def residual(
-    reward: jax.Array,
-    value: jax.Array,
-    next_value: jax.Array,
-    terminated: jax.Array,
-    end: jax.Array,
-    gamma: float,
-    d: int,
+    reward: jax.Array, value: jax.Array, last_value: jax.Array, end: jax.Array, gamma: float, d: int
 ) -> jax.Array:
     """C_t = −V(s_t) + Σ_{i<k} γ^i r_{t+i} + γ^k V'(s_{t+k}), k the path's length.
 
-    No value follows a terminal state.
+    Paths start at P steps of a chunk, evenly spaced from its first; at all of them if P = T.
 
     Args:
         reward: r − (τ + λ) log π + λ log π', regularised, (B, T).
-        value: V(s_t), (B, T).
-        next_value: V'(s_{t+1}) of the target network, at an episode's end of its true final
-            observation, (B, T).
-        terminated: (B, T) the episode ended here for good.
+        value: V(s_t) where a path starts, (B, P).
+        last_value: V'(s_{t+k}) of the target network where it leads, at an episode's end of its
+            true final observation; 0 after a terminal state, (B, P).
         end: (B, T) as in `path_sum`.
         gamma: γ.
         d: steps in a path at most.
 
     Returns:
-        (B, T).
+        (B, P).
     """
-    last, alive = jnp.zeros_like(value), jnp.ones_like(end)
-    following = jnp.where(terminated, 0.0, next_value)
-    steps = min(d, value.shape[1])
-    for i in range(steps):
-        stops = alive & (_ahead(end, i) if i < steps - 1 else True)
-        last = last + gamma ** (i + 1) * jnp.where(stops, _ahead(following, i), 0.0)
-        alive = alive & ~_ahead(end, i)
-    return -value + path_sum(reward, end, gamma, d) + last
+    stride = end.shape[1] // value.shape[1]
+    start = jnp.arange(0, end.shape[1], stride)
+    length = path_end(end, d)[:, ::stride] - start[None] + 1
+    paid = path_sum(reward, end, gamma, d)[:, ::stride]
+    return -value + paid + gamma ** length.astype(value.dtype) * last_value
 
 
 def _ahead(x: jax.Array, i: int) -> jax.Array:

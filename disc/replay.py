@@ -94,7 +94,7 @@ class ChunkReplay(NamedTuple):
     terminated: jax.Array  # (C, T) bool
     truncated: jax.Array  # (C, T) bool
     border: jax.Array  # (C, T) bool
-    number: jax.Array  # (C,) int32, how many chunks came before it: −1 is empty
+    number: jax.Array  # (C,) int32, counts the chunks as they come: −1 is empty
 
     @property
     def filled(self) -> int:

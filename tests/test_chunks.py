@@ -125,7 +125,9 @@ def wandering(rng: np.random.Generator, counts: list[int], reset: float) -> Chun
             step = (here, following, action, np.float32(rng.random()), *ends, last)
             for column, value in zip(rows.values(), step, strict=True):
                 column.append(value)
-            here = np.float32(rng.standard_normal(S)) if np.any(ends) else following
+            # A reset that shares a number with the last observation is a jump all the same.
+            start = np.append(np.float32(rng.standard_normal(S - 1)), following[-1])
+            here = start if np.any(ends) else following
         replay = replays.push_chunks(replay, rollout_of({n: np.array(x) for n, x in rows.items()}))
     return replay
 

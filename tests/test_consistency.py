@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,16 @@ LENGTHS = pytest.mark.parametrize("d", [*range(1, T + 1), T + 3])
 
 # Compiled as a whole, which is quicker than one operation at a time.
 path_sum = jax.jit(consistency.path_sum, static_argnames=("gamma", "d"))
-residual = jax.jit(consistency.residual, static_argnames=("gamma", "d"))
+
+
+@partial(jax.jit, static_argnames=("gamma", "d"))
+def residual(
+    reward: Any, value: Any, next_value: Any, terminated: Any, end: Any, gamma: float, d: int
+) -> Any:
+    """Given the values of all next states: the one where each path leads is read."""
+    following = jnp.where(terminated, 0.0, next_value)
+    last = jnp.take_along_axis(following, consistency.path_end(end, d), axis=1)
+    return consistency.residual(reward, value, last, end, gamma, d)
 
 
 def close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from functools import partial
 from typing import Any
 
@@ -264,6 +265,8 @@ class Formula:
         """Start and steps of every path."""
         chunks = self.chunks
         for b, t in np.ndindex(B, T):
+            if t % self.config.path_stride:
+                continue
             steps = [t]
             while len(steps) < self.config.path_length and steps[-1] + 1 < T:
                 last = b, steps[-1]
@@ -324,9 +327,25 @@ def differences(function: Any, tree: Any, step: float = 1e-5) -> Any:
     return jax.tree.unflatten(structure, slopes)
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_a_stride_leaves_out_the_paths_between(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "T", 4)
+    some = {"chunk_length": 4, "horizon": 16, "path_length": length, "path_stride": 2}
+    config = Config(**{**CONFIG, **some})
+    both, targets, chunks = pair(1), pair(2), random_chunks()
+    formula = Formula(config, targets, chunks, 0.7)
+    fixed = np.clip(formula.residual(doubles(both)), -1.0, 1.0)
+    assert not np.any(fixed[:, 1::2])
+    found, _ = trust_pcl.loss(config, both, targets, chunks, jnp.float32(0.7))
+    close(found, formula.loss(doubles(both), fixed))
+
+
 @pytest.mark.parametrize(
     ("lam", "options"),
     [
+        (0.7, {"path_length": 3, "path_stride": 3}),
         (0.7, {"path_length": 1}),
         (0.7, {"path_length": 2, "entropy_weight": 0.2}),
         (0.0, {"path_length": T, "bootstrap_time_limits": False}),
@@ -642,6 +661,7 @@ def test_recency_chooses_the_chunks_of_an_update(monkeypatch: pytest.MonkeyPatch
     ("options", "message"),
     [
         ({"path_length": 11}, "path_length must be at most chunk_length, 10"),
+        ({"path_stride": 3}, "path_stride must be a divisor of chunk_length, 10"),
         ({"horizon": 1001}, "horizon must be divisible by chunk_length, 10"),
         ({"target_decay": 1.1}, "target_decay must be within"),
         ({"residual_clip": 0.0}, "residual_clip must be above 0"),

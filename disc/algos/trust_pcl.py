@@ -49,6 +49,9 @@ class Config(CommonConfig):
     """Hidden layers of the policy and of the value network (published command)."""
     path_length: int = 10
     """d: steps in a path (published: 1, 5 or 10 by task; 10 by our own runs on Hopper)."""
+    path_stride: int = 1
+    """Steps between the starts of two paths of a chunk: 1 starts one at each step (published code);
+    path_length lays them end to end, which evaluates the value network that much less."""
     chunk_length: int = 10
     """T: steps in a stored chunk (published command)."""
     replay_chunks: int = 5000
@@ -78,15 +81,18 @@ class Config(CommonConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check = Checker(self)
-        check.at_least(1, "path_length", "chunk_length", "replay_chunks", "batch_chunks")
-        check.at_least(1, "lambda_episodes")
-        check.at_least(0, "recency", "divergence", "entropy_weight")
+        check.at_least(1, "path_length", "path_stride", "chunk_length")
+        check.at_least(1, "replay_chunks", "batch_chunks", "lambda_episodes")
+        check.at_least(0, "recency", "entropy_weight")
+        check("divergence", 0 < self.divergence < float("inf"), "above 0")
         check.within(0, 1, "target_decay")
         check("learning_rate", 0 < self.learning_rate < 1, "above 0 and below 1")
         check("max_gradient_norm", self.max_gradient_norm > 0, "above 0")
         check("residual_clip", self.residual_clip > 0, "above 0")
         length = self.chunk_length
         check("path_length", self.path_length <= length, f"at most chunk_length, {length}")
+        stride = self.path_stride
+        check("path_stride", length % stride == 0, f"a divisor of chunk_length, {length}")
         check("horizon", self.horizon % length == 0, f"divisible by chunk_length, {length}")
 
 
@@ -248,19 +254,23 @@ def loss(
 
     log_pi, mean = log_density(both.policy)
     log_pi_target, target_mean = log_density(targets.policy)
-    value = values(both.value, flat(chunks.observation)).reshape(shape)
-    next_value = values(targets.value, flat(chunks.next_observation)).reshape(shape)
+    gamma, d, stride = config.gamma, config.path_length, config.path_stride
     ended = chunks.terminated | chunks.truncated
-    final = chunks.terminated if config.bootstrap_time_limits else ended
     end = (ended | chunks.border).at[:, -1].set(True)
+    last = consistency.path_end(end, d)[:, ::stride]
+    start = chunks.observation[:, ::stride]
+    value = values(both.value, flat(start)).reshape(start.shape[:2])
+    after = jnp.take_along_axis(chunks.next_observation, last[:, :, None], axis=1)
+    last_value = values(targets.value, flat(after)).reshape(start.shape[:2])
+    final = chunks.terminated if config.bootstrap_time_limits else ended
+    last_value = jnp.where(jnp.take_along_axis(final, last, axis=1), 0.0, last_value)
     penalty = config.entropy_weight * log_pi + lam * (log_pi - log_pi_target)
-    gamma, d = config.gamma, config.path_length
     residual = jax.lax.stop_gradient(
-        consistency.residual(chunks.reward - penalty, value, next_value, final, end, gamma, d)
+        consistency.residual(chunks.reward - penalty, value, last_value, end, gamma, d)
     )
     bound = config.residual_clip
     clipped = jnp.clip(residual, -bound, bound)
-    objective = clipped * (consistency.path_sum(log_pi, end, gamma, d) + value)
+    objective = clipped * (consistency.path_sum(log_pi, end, gamma, d)[:, ::stride] + value)
     kl = distributions.gaussian_kl(
         target_mean, targets.policy.log_std[None], mean, both.policy.log_std[None]
     )
