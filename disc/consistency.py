@@ -43,11 +43,17 @@ def path_end(end: jax.Array, d: int) -> jax.Array:
 
 
 def residual(
-    reward: jax.Array, value: jax.Array, last_value: jax.Array, end: jax.Array, gamma: float, d: int
+    reward: jax.Array,
+    value: jax.Array,
+    last_value: jax.Array,
+    end: jax.Array,
+    gamma: float,
+    d: int,
+    stride: int = 1,
 ) -> jax.Array:
     """C_t = −V(s_t) + Σ_{i<k} γ^i r_{t+i} + γ^k V'(s_{t+k}), k the path's length.
 
-    Paths start at P steps of a chunk, evenly spaced from its first; at all of them if P = T.
+    Paths start at P = ⌈T / stride⌉ steps of a chunk, the first of them its first.
 
     Args:
         reward: r − (τ + λ) log π + λ log π', regularised, (B, T).
@@ -57,11 +63,11 @@ def residual(
         end: (B, T) as in `path_sum`.
         gamma: γ.
         d: steps in a path at most.
+        stride: steps between the starts of two paths.
 
     Returns:
         (B, P).
     """
-    stride = end.shape[1] // value.shape[1]
     start = jnp.arange(0, end.shape[1], stride)
     length = path_end(end, d)[:, ::stride] - start[None] + 1
     paid = path_sum(reward, end, gamma, d)[:, ::stride]
