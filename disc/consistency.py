@@ -1,7 +1,7 @@
 """Path consistency (Nachum et al., 2018): what Trust-PCL drives to zero, and its λ.
 
-Arrays are (B, T): B chunks of T consecutive steps. A path starts at each step and ends after d
-steps, at the end of its episode, or at the end of its chunk, whichever comes first.
+Arrays are (B, T): B chunks of T consecutive steps. The path from a step ends after d steps, at the
+end of its episode, or at the end of its chunk, whichever comes first.
 """
 
 from __future__ import annotations
@@ -42,35 +42,58 @@ def path_end(end: jax.Array, d: int) -> jax.Array:
     return last
 
 
+def path_start(end: jax.Array, d: int, stride: int | None) -> jax.Array:
+    """The first steps of the paths to follow in each chunk, (B, P) int32; T where there is none.
+
+    Args:
+        end: (B, T) as in `path_sum`.
+        d: steps in a path at most.
+        stride: a path starts at each multiple of it, P = ⌈T / stride⌉. If None they are laid end to
+            end: where one ends, the next starts. P = ⌈T / d⌉ + 1 then, which leaves room for an
+            episode that ends within the chunk; after more than that its rest is not followed.
+    """
+    chunks, steps = end.shape
+    if stride is not None:
+        return jnp.broadcast_to(jnp.arange(0, steps, stride), (chunks, -(-steps // stride)))
+    following = jnp.concatenate(
+        [path_end(end, d) + 1, jnp.full((chunks, 1), steps, jnp.int32)], axis=1
+    )
+    starts = [jnp.zeros((chunks, 1), jnp.int32)]
+    for _ in range(min(-(-steps // d) + 1, steps) - 1):
+        starts.append(jnp.take_along_axis(following, starts[-1], axis=1))
+    return jnp.concatenate(starts, axis=1)
+
+
 def residual(
     reward: jax.Array,
     value: jax.Array,
     last_value: jax.Array,
+    start: jax.Array,
     end: jax.Array,
     gamma: float,
     d: int,
-    stride: int = 1,
 ) -> jax.Array:
     """C_t = −V(s_t) + Σ_{i<k} γ^i r_{t+i} + γ^k V'(s_{t+k}), k the path's length.
-
-    Paths start at P = ⌈T / stride⌉ steps of a chunk, the first of them its first.
 
     Args:
         reward: r − (τ + λ) log π + λ log π', regularised, (B, T).
         value: V(s_t) where a path starts, (B, P).
         last_value: V'(s_{t+k}) of the target network where it leads, at an episode's end of its
             true final observation; 0 after a terminal state, (B, P).
+        start: t, the steps where paths start, (B, P).
         end: (B, T) as in `path_sum`.
         gamma: γ.
         d: steps in a path at most.
-        stride: steps between the starts of two paths.
 
     Returns:
         (B, P).
     """
-    start = jnp.arange(0, end.shape[1], stride)
-    length = path_end(end, d)[:, ::stride] - start[None] + 1
-    paid = path_sum(reward, end, gamma, d)[:, ::stride]
+
+    def take(x: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(x, start, axis=1)
+
+    length = take(path_end(end, d)) - start + 1
+    paid = take(path_sum(reward, end, gamma, d))
     return -value + paid + gamma ** length.astype(value.dtype) * last_value
 
 

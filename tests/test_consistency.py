@@ -28,7 +28,8 @@ def residual(
     """Given the values of all next states: the one where each path leads is read."""
     following = jnp.where(terminated, 0.0, next_value)
     last = jnp.take_along_axis(following, consistency.path_end(end, d), axis=1)
-    return consistency.residual(reward, value, last, end, gamma, d)
+    start = consistency.path_start(end, d, stride=1)
+    return consistency.residual(reward, value, last, start, end, gamma, d)
 
 
 def close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:

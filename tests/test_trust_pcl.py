@@ -264,8 +264,9 @@ class Formula:
     def paths(self) -> Any:
         """Start and steps of every path."""
         chunks = self.chunks
+        stride, following = self.config.path_stride, np.zeros(B, int)
         for b, t in np.ndindex(B, T):
-            if t % self.config.stride:
+            if t % stride if stride else t < following[b]:
                 continue
             steps = [t]
             while len(steps) < self.config.path_length and steps[-1] + 1 < T:
@@ -273,6 +274,7 @@ class Formula:
                 if chunks.terminated[last] or chunks.truncated[last] or chunks.border[last]:
                     break
                 steps.append(steps[-1] + 1)
+            following[b] = steps[-1] + 1
             yield b, t, steps
 
     def residual(self, both: Any) -> Any:
@@ -327,18 +329,19 @@ def differences(function: Any, tree: Any, step: float = 1e-5) -> Any:
     return jax.tree.unflatten(structure, slopes)
 
 
-@pytest.mark.parametrize(("length", "stride"), [(1, 2), (3, 2), (4, 3), (3, None)])
+@pytest.mark.parametrize(("length", "stride"), [(2, 2), (3, 2), (4, 3), (3, None)])
 def test_a_stride_leaves_out_the_paths_between(
     length: int, stride: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By default they are laid end to end; the last may be shorter."""
+    """By default they are laid end to end, also after the end of an episode."""
     monkeypatch.setattr(sys.modules[__name__], "T", 4)
     some = {"chunk_length": 4, "horizon": 16, "path_length": length, "path_stride": stride}
     config = Config(**{**CONFIG, **some})
     both, targets, chunks = pair(1), pair(2), random_chunks()
     formula = Formula(config, targets, chunks, 0.7)
     fixed = np.clip(formula.residual(doubles(both)), -1.0, 1.0)
-    assert np.all(np.any(fixed, axis=0) == (np.arange(4) % (stride or length) == 0))
+    if stride:
+        assert np.all(np.any(fixed, axis=0) == (np.arange(4) % stride == 0))
     found, _ = trust_pcl.loss(config, both, targets, chunks, jnp.float32(0.7))
     close(found, formula.loss(doubles(both), fixed))
 
@@ -662,13 +665,14 @@ def test_recency_chooses_the_chunks_of_an_update(monkeypatch: pytest.MonkeyPatch
     ("options", "message"),
     [
         ({"path_length": 11}, "path_length must be at most chunk_length, 10"),
-        ({"path_stride": 0}, "path_stride must be at least 1"),
+        ({"path_stride": 0}, r"path_stride must be within \[1, 10\]"),
+        ({"path_length": 1, "path_stride": 2}, r"path_stride must be within \[1, 1\]"),
         ({"horizon": 1001}, "horizon must be divisible by chunk_length, 10"),
         ({"target_decay": 1.1}, "target_decay must be within"),
         ({"residual_clip": 0.0}, "residual_clip must be above 0"),
         ({"max_gradient_norm": 0.0}, "max_gradient_norm must be above 0"),
         ({"recency": -1.0}, "recency must be at least 0"),
-        ({"lambda_episodes": 0}, "lambda_episodes must be at least 1"),
+        ({"lambda_episodes": 1}, "lambda_episodes must be at least 2"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: Any, message: str) -> None:

@@ -50,8 +50,8 @@ class Config(CommonConfig):
     path_length: int = 10
     """d: steps in a path (published: 1, 5 or 10 by task; 10 by our own runs on Hopper)."""
     path_stride: int | None = None
-    """Steps between the starts of two paths of a chunk. The published code starts one at each step
-    (1); by default path_length, which lays them end to end and takes half the time (ours)."""
+    """Steps between the starts of two paths of a chunk: the published code starts one at each step
+    (1). By default a path starts where the last one ended, which takes half the time (ours)."""
     chunk_length: int = 10
     """T: steps in a stored chunk (published command)."""
     replay_chunks: int = 5000
@@ -82,7 +82,8 @@ class Config(CommonConfig):
         super().__post_init__()
         check = Checker(self)
         check.at_least(1, "path_length", "chunk_length")
-        check.at_least(1, "replay_chunks", "batch_chunks", "lambda_episodes")
+        check.at_least(1, "replay_chunks", "batch_chunks")
+        check.at_least(2, "lambda_episodes")
         check.at_least(0, "recency", "entropy_weight")
         check("divergence", 0 < self.divergence < float("inf"), "above 0")
         check.within(0, 1, "target_decay")
@@ -92,13 +93,8 @@ class Config(CommonConfig):
         length = self.chunk_length
         check("path_length", self.path_length <= length, f"at most chunk_length, {length}")
         if self.path_stride is not None:
-            check.at_least(1, "path_stride")
+            check.within(1, self.path_length, "path_stride")
         check("horizon", self.horizon % length == 0, f"divisible by chunk_length, {length}")
-
-    @property
-    def stride(self) -> int:
-        """Steps between the starts of two paths."""
-        return self.path_stride or self.path_length
 
 
 class Targets(NamedTuple):
@@ -143,6 +139,11 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     )
 
 
+def act(config: Config, spec: Spec, state: State) -> Policy:
+    """The behaviour policy of the next rollout; observations as they are."""
+    return dataclasses.replace(actor_critic.act(config, spec, state), observation_clip=None)
+
+
 def observe(config: Config, state: State, rollout: Rollout) -> State:
     """The state after a rollout: chunks stored, returns remembered."""
     count = config.lambda_episodes
@@ -153,11 +154,6 @@ def observe(config: Config, state: State, rollout: Rollout) -> State:
         lengths=np.concatenate([state.lengths, rollout.lengths])[-count:],
         step=state.step + len(rollout.reward),
     )
-
-
-def act(config: Config, spec: Spec, state: State) -> Policy:
-    """The behaviour policy of the next rollout; observations as they are."""
-    return dataclasses.replace(actor_critic.act(config, spec, state), observation_clip=None)
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
@@ -244,8 +240,8 @@ def loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Mean over chunks of Σ_t −C_t Σ_i γ^i log π(a_{t+i}|s_{t+i}) − C_t V(s_t), C_t fixed.
 
-    Its gradient is that of ½ C_t², C held within its bounds, but for the target networks and the
-    factor λ.
+    Its gradient is that of ½ C_t², C held within its bounds, but for the target networks, which
+    are not differentiated, and the factor τ + λ of the policy's part, which is left out.
     """
     shape = chunks.reward.shape
 
@@ -259,33 +255,47 @@ def loss(
 
     log_pi, mean = log_density(both.policy)
     log_pi_target, target_mean = log_density(targets.policy)
-    gamma, d, stride = config.gamma, config.path_length, config.stride
+    gamma, d = config.gamma, config.path_length
     ended = chunks.terminated | chunks.truncated
     end = (ended | chunks.border).at[:, -1].set(True)
-    last = consistency.path_end(end, d)[:, ::stride]
-    start = chunks.observation[:, ::stride]
-    value = values(both.value, flat(start)).reshape(start.shape[:2])
-    after = jnp.take_along_axis(chunks.next_observation, last[:, :, None], axis=1)
-    last_value = values(targets.value, flat(after)).reshape(start.shape[:2])
+    start = consistency.path_start(end, d, config.path_stride)
+    real, start = start < shape[1], jnp.minimum(start, shape[1] - 1)
+    last = jnp.take_along_axis(consistency.path_end(end, d), start, axis=1)
+
+    def values_at(mlp: MLP, observation: jax.Array, step: jax.Array) -> jax.Array:
+        found = jnp.take_along_axis(observation, step[:, :, None], axis=1)
+        return values(mlp, flat(found)).reshape(step.shape)
+
+    value = values_at(both.value, chunks.observation, start)
     final = chunks.terminated if config.bootstrap_time_limits else ended
-    last_value = jnp.where(jnp.take_along_axis(final, last, axis=1), 0.0, last_value)
+    last_value = jnp.where(
+        jnp.take_along_axis(final, last, axis=1),
+        0.0,
+        values_at(targets.value, chunks.next_observation, last),
+    )
     penalty = config.entropy_weight * log_pi + lam * (log_pi - log_pi_target)
     residual = jax.lax.stop_gradient(
-        consistency.residual(chunks.reward - penalty, value, last_value, end, gamma, d, stride)
+        consistency.residual(chunks.reward - penalty, value, last_value, start, end, gamma, d)
     )
     bound = config.residual_clip
-    clipped = jnp.clip(residual, -bound, bound)
-    objective = clipped * (consistency.path_sum(log_pi, end, gamma, d)[:, ::stride] + value)
+    clipped = jnp.where(real, jnp.clip(residual, -bound, bound), 0.0)
+    sum_log_pi = jnp.take_along_axis(consistency.path_sum(log_pi, end, gamma, d), start, axis=1)
+    objective = clipped * (sum_log_pi + value)
     kl = distributions.gaussian_kl(
         target_mean, targets.policy.log_std[None], mean, both.policy.log_std[None]
     )
+
+    def over(x: jax.Array) -> jax.Array:
+        return jnp.mean(x, where=real)
+
+    variance = jnp.var(value + residual, where=real)
     measured = {
-        "train/objective": jnp.mean(objective),
-        "train/value_loss": 0.5 * jnp.mean(jnp.square(residual)),
-        "train/residual": jnp.mean(jnp.abs(residual)),
-        "train/residual_clipped": jnp.mean((jnp.abs(residual) > bound).astype(jnp.float32)),
+        "train/objective": over(objective),
+        "train/value_loss": 0.5 * over(jnp.square(residual)),
+        "train/residual": over(jnp.abs(residual)),
+        "train/residual_clipped": over((jnp.abs(residual) > bound).astype(jnp.float32)),
         "train/explained_variance": 1.0
-        - jnp.var(residual) / jnp.maximum(jnp.var(value + residual), 1e-8),
+        - jnp.var(residual, where=real) / jnp.maximum(variance, 1e-8),
         "is/kl": jnp.mean(kl),
     }
     return -jnp.mean(jnp.sum(objective, axis=1)), measured
