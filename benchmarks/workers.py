@@ -18,7 +18,7 @@ WARM_UP = 2
 
 
 def train(task: dict[str, Any]) -> dict[str, Any]:
-    """Steps per second of training, after compilation, without evaluation."""
+    """Steps per second of DISC, PPO or PPO-AMBER, after compilation, without evaluation."""
     import jax
 
     from disc.agent import AGENTS

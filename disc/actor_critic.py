@@ -83,7 +83,15 @@ def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict
 def init_networks(
     config: Any, spec: Spec, seed: int, value_inputs: int | None = None, value_gain: float = 1.0
 ) -> tuple[GaussianPolicy, MLP]:
-    """Orthogonal weights, policy head of gain 0.01, value head of gain 1, log σ = 0."""
+    """Orthogonal weights, policy head of gain 0.01, log σ = 0.
+
+    Args:
+        config: names the widths.
+        spec: the environment's.
+        seed: the run's.
+        value_inputs: of the value network; S if None.
+        value_gain: of its head.
+    """
     rng = seeding.generator(seed, seeding.NETWORKS)
     s, d, widths = spec.observation_size, spec.action_size, config.widths
     policy = GaussianPolicy(

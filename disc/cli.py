@@ -235,7 +235,7 @@ def show_list(_: List) -> None:
     tasks = Table(title="Tasks", title_justify="left", box=None)
     for column in ("name", "environment"):
         tasks.add_column(column, no_wrap=True)
-    for column in ("state dim.", "in the paper", "action dim.", "steps"):
+    for column in ("states", "in the paper", "actions", "steps"):
         tasks.add_column(column, justify="right")
     for name, task in TASKS.items():
         sizes = (task.observation_size, task.paper_observation_size, task.action_size)

@@ -5,7 +5,8 @@ A field's docstring is its help text; its default names its source.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import Any, Self
 
 from disc.types import DiscError
@@ -26,11 +27,13 @@ class CommonConfig:
     """Value the final observation of an episode that a time limit ended; the original treats it as
     terminal."""
     clip_actions: bool = False
-    """Clip actions to their bounds before the environment sees them (authors' code of DISC: no)."""
+    """Clip actions to their bounds before the environment sees them (authors' code, and the
+    originals of TRPO and Trust-PCL: no)."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, naming the option."""
         check = Checker(self)
+        check.whole_numbers()
         check.at_least(1, "horizon")
         check.within(0, 1, "gamma")
         check("widths", bool(self.widths) and min(self.widths) >= 1, "layers of 1 unit or more")
@@ -69,7 +72,7 @@ class BatchConfig(CommonConfig):
         check.at_least(1, "epochs", "gradient_steps")
         check.within(0, 1, "lam")
         check.at_least(0, "learning_rate_floor", "value_coefficient")
-        check("learning_rate", 0 < self.learning_rate < 1, "above 0 and below 1")
+        check.rate("learning_rate")
         check(
             "learning_rate_floor",
             self.learning_rate_floor <= self.learning_rate,
@@ -109,6 +112,23 @@ class Checker:
 
     def one_of(self, option: str, *choices: str) -> None:
         self(option, getattr(self.config, option) in choices, f"one of {', '.join(choices)}")
+
+    def above_zero(self, *options: str) -> None:
+        for option in options:
+            self(option, 0 < getattr(self.config, option) < float("inf"), "above 0")
+
+    def rate(self, *options: str) -> None:
+        for option in options:
+            self(option, 0 < getattr(self.config, option) < 1, "above 0 and below 1")
+
+    def whole_numbers(self) -> None:
+        """Fields that are counts, and the entries of `widths`, are integers."""
+        for field in fields(self.config):
+            if field.type in ("int", "int | None", "tuple[int, ...]"):
+                value = getattr(self.config, field.name)
+                several = value if isinstance(value, tuple) else (value,)
+                whole = all(isinstance(x, Integral) for x in several if x is not None)
+                self(field.name, whole, "whole")
 
     def below_one(self, *options: str) -> None:
         for option in options:

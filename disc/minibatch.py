@@ -203,6 +203,7 @@ def descend(
 def whole(table: Table) -> Rows:
     """All N rows of a replay with L = 1, the advantages standardised over them."""
     replay, found = table.replay, table.estimate
+    assert replay.length == 1, "only a replay of one batch is whole"
     one = jnp.ones(replay.horizon)
     return Rows(
         observation=normalize.observations(table.scale, replay.observation[0]),

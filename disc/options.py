@@ -53,7 +53,8 @@ class Resume:
     steps: int | None = None
     """Steps in all; as planned when the run began by default."""
     threads: int | None = None
-    """Cores to use; as when the run began by default."""
+    """Cores to use; as when the run began by default. Another number may round large products
+    differently."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -326,6 +326,8 @@ def test_nothing_compiles_after_the_first_iteration(kind: type[Agent]) -> None:
         ({"learning_rate_floor": 1.0}, "learning_rate_floor must be at most"),
         ({"epsilon_b": -0.1}, "epsilon_b must be at least 0"),
         ({"widths": ()}, "widths must be"),
+        ({"widths": (16.0, 16)}, "widths must be whole"),
+        ({"horizon": 256.0}, "horizon must be whole, not 256.0"),
         ({"widths": 64}, "wrong type"),
         ({"seed": -1}, "seed must be a whole number of at least 0"),
         ({"advantage": "gea"}, "advantage must be one of gae_v, gae"),

@@ -71,12 +71,22 @@ def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) 
     assert all(a["time/elapsed"] < b["time/elapsed"] for a, b in pairwise(rows))
 
 
-def test_several_environments_resume_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("disc", {**PPO, "anneal_steps": 5000}),
+        ("trust-pcl", SMALL["trust-pcl"]),
+        ("trust-pcl", {**SMALL["trust-pcl"], "horizon": 248}),  # a chunk of two environments
+    ],
+)
+def test_several_environments_resume_too(
+    algorithm: str, options: dict[str, Any], tmp_path: Path
+) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    for run, steps in ((whole, 1280), (parts, 768)):
-        agent = AGENTS["disc"]("Hopper-v5", num_envs=2, anneal_steps=5000, **PPO)
+    for run, steps in ((whole, 1240), (parts, 744)):
+        agent = AGENTS[algorithm]("Hopper-v5", num_envs=2, **options)
         agent.learn(steps, out=run, **PLAN)
-    resume(parts, 1280, progress=False)
+    resume(parts, 1240, progress=False)
     same_run(whole, parts)
 
 
@@ -136,10 +146,12 @@ def test_evaluation_and_files_do_not_disturb_training(algorithm: str, tmp_path: 
         np.testing.assert_array_equal(a, b)
 
 
-def test_threads_do_not_change_results() -> None:
+@pytest.mark.parametrize("algorithm", ["disc", "ppo", "ppo-amber", "trpo"])
+def test_threads_do_not_change_results(algorithm: str) -> None:
     runs = []
     for threads in (1, 2):
-        agent = AGENTS["disc"](probes.Wide, num_envs=2, threads=threads, **PPO)
+        options = SMALL[algorithm]
+        agent = AGENTS[algorithm](probes.Wide, num_envs=2, threads=threads, **options)
         runs.append(agent.learn(1024, eval_every=0, progress=False))
     first, second = (
         jax.tree.leaves((agent.state.policy, agent.state.value, agent.state.replay))

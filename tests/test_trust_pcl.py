@@ -15,7 +15,7 @@ import pytest
 
 from disc import DiscError, networks, optim
 from disc.algos import trust_pcl
-from disc.algos.trust_pcl import Carry, Config, State, Targets
+from disc.algos.trust_pcl import Carry, Config, Pair, State
 from disc.networks import GaussianPolicy, Linear
 from disc.replay import ChunkReplay
 from disc.types import Rollout, Spec
@@ -38,7 +38,7 @@ def equal_trees(found: Any, wanted: Any) -> None:
     close_trees(found, wanted, rtol=0.0, atol=0.0)
 
 
-def gradient_of(config: Config, both: Targets, targets: Targets, chunks: Any, lam: float) -> Any:
+def gradient_of(config: Config, both: Pair, targets: Pair, chunks: Any, lam: float) -> Any:
     gradient, _ = jax.grad(partial(trust_pcl.loss, config), has_aux=True)(
         both, targets, chunks, jnp.float32(lam)
     )
@@ -96,7 +96,7 @@ def held(
 ) -> Any:
     """C_t, held within its bounds: the gradient of a linear value is −Σ_t C_t [1, x_t, x_t²]."""
     config = Config(**{**HAND, **options})
-    both, targets = Targets(policy or gaussian(), value), Targets(gaussian(), target_value)
+    both, targets = Pair(policy or gaussian(), value), Pair(gaussian(), target_value)
     gradient = gradient_of(config, both, targets, chunks, lam)
     features = np.stack([np.ones(T), STATES, STATES**2], axis=1)
     return np.linalg.solve(features.T, -np.asarray(gradient.value[0].weight)[[0, 1, 3], 0])
@@ -208,10 +208,10 @@ def network(rng: np.random.Generator, inputs: int, outputs: int) -> networks.MLP
     return tuple(x._replace(bias=jnp.float32(0.3 * rng.standard_normal(x.bias.shape))) for x in mlp)
 
 
-def pair(seed: int) -> Targets:
+def pair(seed: int) -> Pair:
     rng = np.random.default_rng(seed)
     policy = GaussianPolicy(network(rng, S, D), jnp.float32(rng.uniform(-0.4, 0.4, D)))
-    return Targets(policy, network(rng, 1 + 2 * S, 1))
+    return Pair(policy, network(rng, 1 + 2 * S, 1))
 
 
 def random_chunks(count: int = B) -> ChunkReplay:
@@ -239,7 +239,7 @@ def forward(mlp: Any, x: Any) -> Any:
 class Formula:
     """The loss by its definition; networks are trees of numpy arrays."""
 
-    def __init__(self, config: Config, targets: Targets, chunks: ChunkReplay, lam: float) -> None:
+    def __init__(self, config: Config, targets: Pair, chunks: ChunkReplay, lam: float) -> None:
         self.config, self.lam = config, lam
         self.chunks = jax.tree.map(doubles, chunks)
         self.targets = doubles(targets)
@@ -470,14 +470,14 @@ def small(**options: Any) -> Config:
     return Config(**{**CONFIG, "widths": (3,), **step, **options})
 
 
-def start(both: Targets, targets: Targets, lam: float) -> Carry:
+def start(both: Pair, targets: Pair, lam: float) -> Carry:
     return Carry(optim.init(both.policy), optim.init(both.value), targets, jnp.float32(lam))
 
 
 def test_lambda_and_targets_move_by_the_decay() -> None:
     """With 0.75 kept at each step: λ from 20 to 100, the targets from 0 to 1."""
     config = Config(**HAND, target_decay=0.75, learning_rate=1e-30)
-    both = Targets(gaussian(), VALUE)
+    both = Pair(gaussian(), VALUE)
     ones, zeros = (jax.tree.map(lambda x, c=c: jnp.full_like(x, c), both) for c in (1.0, 0.0))
     carry, slots = start(ones, zeros, 20.0), np.int32([[0, 1, 2, 3]])
     for lam, share in ((40.0, 0.25), (55.0, 0.4375), (66.25, 0.578125)):
@@ -514,7 +514,7 @@ def test_a_step_is_adams_on_the_gradient_of_both_held_within_its_norm() -> None:
         both = jax.tree.unflatten(structure, leaves)
         targets = jax.tree.map(lambda x, y: jnp.float32(0.6 * x + 0.4 * y), targets, both)
     assert len(set(beyond)) == 2, measured["train/gradient_norm"]
-    close_trees(Targets(carry.policy.parameters, carry.value.parameters), both)
+    close_trees(Pair(carry.policy.parameters, carry.value.parameters), both)
     close_trees(carry.targets, targets)
     close(carry.lam, lam)
 
@@ -555,7 +555,7 @@ def test_a_fresh_state() -> None:
     state = trust_pcl.init(small(), SPEC, 1, 0)
     assert [layer.weight.shape for layer in state.policy.parameters.mean] == [(S, 3), (3, D)]
     assert [layer.weight.shape for layer in state.value.parameters] == [(1 + 2 * S, 3), (3, 1)]
-    equal_trees(state.targets, Targets(state.policy.parameters, state.value.parameters))
+    equal_trees(state.targets, Pair(state.policy.parameters, state.value.parameters))
     assert state.lam == 0.0
     assert state.replay.filled == 0
     np.testing.assert_array_equal(state.returns, np.full(20, np.nan))

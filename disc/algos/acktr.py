@@ -32,6 +32,9 @@ class Config(CommonConfig):
 
     horizon: int = 2500
     """N: environment steps in a batch, over all environments (published code)."""
+    clip_actions: bool = False
+    """Clip actions to their bounds before the environment sees them (ours; the original maps
+    [−1, 1] to the bounds and clips)."""
     lam: float = 0.97
     """λ of the advantage estimator (published code)."""
     step_size: float = 0.03
@@ -67,10 +70,9 @@ class Config(CommonConfig):
         check.within(0, 1, "lam")
         check.below_one("decay", "value_decay", "momentum")
         check.at_least(1, "value_steps", "decompose_every")
-        low, high = STEP_SIZES
-        check.within(low, high, "step_size", "value_learning_rate")
-        for option in ("target_kl", "kl_clip", "damping", "value_kl_clip", "value_damping"):
-            check(option, 0 < getattr(self, option) < float("inf"), "above 0")
+        check.within(*STEP_SIZES, "step_size")
+        check.rate("value_learning_rate")
+        check.above_zero("target_kl", "kl_clip", "damping", "value_kl_clip", "value_damping")
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,8 @@ class Config(CommonConfig):
         check.within(0, 1, "lam")
         check.at_least(1, "cg_iterations", "fisher_stride", "line_search_steps")
         check.at_least(1, "value_epochs", "value_minibatch")
-        check.at_least(0, "cg_damping")
-        check("max_kl", 0 < self.max_kl < float("inf"), "above 0")
-        check("value_learning_rate", 0 < self.value_learning_rate < 1, "above 0 and below 1")
+        check.above_zero("max_kl", "cg_damping")
+        check.rate("value_learning_rate")
         size = self.value_minibatch
         check("horizon", self.horizon % size == 0, f"divisible by value_minibatch, {size}")
 

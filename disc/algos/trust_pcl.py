@@ -85,11 +85,9 @@ class Config(CommonConfig):
         check.at_least(1, "replay_chunks", "batch_chunks")
         check.at_least(2, "lambda_episodes")
         check.at_least(0, "recency", "entropy_weight")
-        check("divergence", 0 < self.divergence < float("inf"), "above 0")
+        check.above_zero("divergence", "max_gradient_norm", "residual_clip")
+        check.rate("learning_rate")
         check.within(0, 1, "target_decay")
-        check("learning_rate", 0 < self.learning_rate < 1, "above 0 and below 1")
-        check("max_gradient_norm", self.max_gradient_norm > 0, "above 0")
-        check("residual_clip", self.residual_clip > 0, "above 0")
         length = self.chunk_length
         check("path_length", self.path_length <= length, f"at most chunk_length, {length}")
         if self.path_stride is not None:
@@ -97,8 +95,8 @@ class Config(CommonConfig):
         check("horizon", self.horizon % length == 0, f"divisible by chunk_length, {length}")
 
 
-class Targets(NamedTuple):
-    """Exponential averages of the networks."""
+class Pair(NamedTuple):
+    """Both networks: as they are, or their exponential averages, the targets."""
 
     policy: GaussianPolicy
     value: MLP
@@ -109,7 +107,7 @@ class State(Networks):
     """Everything that changes during a run of Trust-PCL; its normaliser stays empty."""
 
     replay: ChunkReplay
-    targets: Targets
+    targets: Pair
     lam: float  # λ
     returns: Floats  # (K,) of the last episodes, the newest last; NaN before there are so many
     lengths: Floats  # (K,) and their lengths
@@ -117,7 +115,7 @@ class State(Networks):
     def start_from(self, policy: GaussianPolicy, value: MLP, normalizer: Normalizer) -> Self:
         """This fresh state with the networks of another run, the targets at the same place."""
         state = super().start_from(policy, value, normalizer)
-        return dataclasses.replace(state, targets=Targets(policy, value))
+        return dataclasses.replace(state, targets=Pair(policy, value))
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
@@ -132,7 +130,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
         step=0,
         iteration=0,
         replay=replays.init_chunks(config.replay_chunks, config.chunk_length, spec),
-        targets=Targets(policy, value),
+        targets=Pair(policy, value),
         lam=0.0,
         returns=np.full(config.lambda_episodes, np.nan, np.float32),
         lengths=np.full(config.lambda_episodes, np.nan, np.float32),
@@ -200,7 +198,7 @@ class Carry(NamedTuple):
 
     policy: optim.Learner
     value: optim.Learner
-    targets: Targets
+    targets: Pair
     lam: jax.Array  # () λ
 
 
@@ -214,7 +212,7 @@ def descend(
     def step(carry: Carry, slots: jax.Array) -> tuple[Carry, dict[str, jax.Array]]:
         lam = decay * carry.lam + (1.0 - decay) * goal
         chunks = jax.tree.map(lambda x: x[slots], replay)
-        both = Targets(carry.policy.parameters, carry.value.parameters)
+        both = Pair(carry.policy.parameters, carry.value.parameters)
         gradient, measured = jax.grad(partial(loss, config), has_aux=True)(
             both, carry.targets, chunks, lam
         )
@@ -227,7 +225,7 @@ def descend(
         targets = jax.tree.map(
             lambda old, new: decay * old + (1.0 - decay) * new,
             carry.targets,
-            Targets(policy.parameters, value.parameters),
+            Pair(policy.parameters, value.parameters),
         )
         measured = {**measured, "train/gradient_norm": norm}
         return Carry(policy, value, targets, lam), measured
@@ -236,7 +234,7 @@ def descend(
 
 
 def loss(
-    config: Config, both: Targets, targets: Targets, chunks: ChunkReplay, lam: jax.Array
+    config: Config, both: Pair, targets: Pair, chunks: ChunkReplay, lam: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Mean over chunks of Σ_t −C_t Σ_i γ^i log π(a_{t+i}|s_{t+i}) − C_t V(s_t), C_t fixed.
 
