@@ -232,10 +232,11 @@ def show_list(_: List) -> None:
     algorithms.add_column("what it is")
     for name, module in ALGORITHMS.items():
         algorithms.add_row(name, (module.__doc__ or "").splitlines()[0])
-    tasks = Table(title="Tasks", title_justify="left", box=None)
+    title = "Tasks: sizes of observations (here and in the paper) and actions, the paper's steps"
+    tasks = Table(title=title, title_justify="left", box=None)
     for column in ("name", "environment"):
         tasks.add_column(column, no_wrap=True)
-    for column in ("states", "in the paper", "actions", "steps"):
+    for column in ("obs.", "paper", "act.", "steps"):
         tasks.add_column(column, justify="right")
     for name, task in TASKS.items():
         sizes = (task.observation_size, task.paper_observation_size, task.action_size)

@@ -32,6 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "horizon": 512,
         "chunk_length": 8,
         "path_length": 4,
+        "path_stride": 1,  # else values are learned only where paths start
         "residual_clip": 10.0,  # a clipped residual learns something nearer to a median
         "batch_chunks": 16,
         "replay_chunks": 256,
@@ -102,6 +103,12 @@ def test_the_best_action(algorithm: str) -> None:
 
 def test_the_best_action_depends_on_the_observation(algorithm: str) -> None:
     agent = trained(algorithm, probes.Follow, 32_768)
+    actions, _ = agent.predict(np.float32([[1.0], [-1.0]]))
+    assert actions[:, 0] == pytest.approx([0.5, -0.5], abs=0.1)
+
+
+def test_paths_laid_end_to_end_teach_the_same() -> None:
+    agent = trained("trust-pcl", probes.Follow, 32_768, path_stride=None)
     actions, _ = agent.predict(np.float32([[1.0], [-1.0]]))
     assert actions[:, 0] == pytest.approx([0.5, -0.5], abs=0.1)
 
