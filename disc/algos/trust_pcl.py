@@ -51,7 +51,7 @@ class Config(CommonConfig):
     """d: steps in a path (published: 1, 5 or 10 by task; 10 by our own runs on Hopper)."""
     path_stride: int | None = None
     """Steps between the starts of two paths of a chunk: the published code starts one at each step
-    (1). By default a path starts where the last one ended, which takes half the time (ours)."""
+    (1). By default a path starts where the last one ended, which is faster (ours)."""
     chunk_length: int = 10
     """T: steps in a stored chunk (published command)."""
     replay_chunks: int = 5000
