@@ -35,7 +35,7 @@ CONFIG = acktr.Config(  # no two alike
 )
 
 
-def close(found: Any, wanted: Any, rtol: float = 1e-3, atol: float = 1e-6) -> None:
+def assert_close(found: Any, wanted: Any, rtol: float = 1e-3, atol: float = 1e-6) -> None:
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
@@ -149,7 +149,7 @@ class Plain:
         for layer, (w, b), (old_w, old_b) in zip(self.layers, mlp, before, strict=True):
             start = np.concatenate([old_w, old_b[None]]).astype(float)
             found = np.concatenate([w, b[None]]) - start
-            close(found, layer - start, atol=2e-3 * np.max(np.abs(found)))
+            assert_close(found, layer - start, atol=2e-3 * np.max(np.abs(found)))
 
 
 # The policy
@@ -185,7 +185,7 @@ def test_the_gradient_by_hand_is_that_of_the_loss() -> None:
             parameters[index] += shift
             above = loss(plain, rows)
             parameters[index] -= 2.0 * shift
-            close(slopes[index], (above - loss(plain, rows)) / (2.0 * shift))
+            assert_close(slopes[index], (above - loss(plain, rows)) / (2.0 * shift))
             parameters[index] += shift
 
 
@@ -200,12 +200,12 @@ def test_policy_steps_are_plain_k_fac(scale: float, bound: bool) -> None:
         gradient, scores = differentiate(plain, rows)
         nu = plain.step(gradient, scores, rate, CONFIG.damping, CONFIG.kl_clip, CONFIG.decay)
         learner, measured = acktr.policy_step(CONFIG, learner, rows, rate)
-        close(measured["train/nu"], nu)
+        assert_close(measured["train/nu"], nu)
         assert (nu < 1.0) == bound
         plain.assert_is(learner.parameters.mean, policy().mean)
-        close(learner.parameters.log_std, plain.free, atol=1e-5)
+        assert_close(learner.parameters.log_std, plain.free, atol=1e-5)
         for name, x in measure(learner.parameters, rows).items():
-            close(measured[name], x, atol=1e-4 * scale)
+            assert_close(measured[name], x, atol=1e-4 * scale)
 
 
 def test_the_fisher_matrix_of_log_std_is_two() -> None:
@@ -220,7 +220,7 @@ def test_the_fisher_matrix_of_log_std_is_two() -> None:
         s = np.concatenate(score(action, mean, log_std)).astype(float)
         fisher += weight[i] * weight[j] * np.outer(s, s)
     wanted = np.diag([*np.exp(-2.0 * np.float64(log_std)), 2.0, 2.0])
-    close(fisher, wanted, atol=1e-4)
+    assert_close(fisher, wanted, atol=1e-4)
 
 
 def predicted_kl(bases: Any, gradient: Any, damping: float, rate: float) -> Any:
@@ -244,7 +244,7 @@ def test_an_absurd_advantage_moves_the_policy_no_further_than_allowed() -> None:
         whole = predicted_kl(learner.moments.bases, gradient[:-1], CONFIG.damping, rate)
         whole += rate**2 * np.sum(gradient[-1] ** 2) / (2.0 + CONFIG.damping)
         assert whole > 1e3 * CONFIG.kl_clip
-        close(float(measured["train/nu"]) ** 2 * whole, CONFIG.kl_clip, rtol=0.01)
+        assert_close(float(measured["train/nu"]) ** 2 * whole, CONFIG.kl_clip, rtol=0.01)
 
         after = Plain(learner.parameters.mean, learner.parameters.log_std)
         distance = (before.forward(x, np.tanh)[0] - after.forward(x, np.tanh)[0]) ** 2
@@ -317,12 +317,12 @@ def test_value_steps_are_plain_k_fac(target: float, bound: bool) -> None:
         CONFIG, optim.init_kfac(value(), value()), rows, jnp.asarray(noise())
     )
     plain.assert_is(learner.parameters, value())
-    close(measured["train/value_loss"], losses)
-    close(measured["train/value_nu"], nus)
+    assert_close(measured["train/value_loss"], losses)
+    assert_close(measured["train/value_nu"], nus)
     assert (min(nus) < 1.0) == bound
     for factors, (a, g) in zip(learner.moments.factors, plain.factors, strict=True):
-        close(factors.inputs, a, atol=1e-5)
-        close(factors.outputs, g, atol=1e-5)
+        assert_close(factors.inputs, a, atol=1e-5)
+        assert_close(factors.outputs, g, atol=1e-5)
 
 
 def test_value_steps_lower_the_loss() -> None:
@@ -393,5 +393,5 @@ def test_an_update_moves_both_networks_and_the_step_size() -> None:
         assert metrics["train/step_size"] == before.step_size
         assert state.step_size == acktr.adapt(before.step_size, metrics["is/kl"], 0.003)
         predicted = Plain(before.value.parameters).forward(np.asarray(rows.observation), elu)[0]
-        close(rows.value, predicted[:, 0], atol=1e-5)
+        assert_close(rows.value, predicted[:, 0], atol=1e-5)
     assert state.step_size != CONFIG.step_size

@@ -32,7 +32,7 @@ def residual(
     return consistency.residual(reward, value, last, start, end, gamma, d)
 
 
-def close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
+def assert_close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=1e-5)
 
 
@@ -173,14 +173,14 @@ def test_the_chunks_hold_every_kind_of_path() -> None:
 def test_path_sum_is_its_double_loop(d: int) -> None:
     chunks = Chunks(d)
     x, end = (chunks.arguments()[i] for i in (0, 4))
-    close(path_sum(x, end, GAMMA, d), chunks.sums(chunks.reward, d))
+    assert_close(path_sum(x, end, GAMMA, d), chunks.sums(chunks.reward, d))
 
 
 @LENGTHS
 def test_residual_is_its_double_loop(d: int) -> None:
     chunks = Chunks(d)
     found = residual(*chunks.arguments(), GAMMA, d)
-    close(found, chunks.residuals(d)[0])
+    assert_close(found, chunks.residuals(d)[0])
 
 
 @LENGTHS
@@ -189,7 +189,7 @@ def test_only_the_value_where_a_path_ends_is_read(d: int) -> None:
     wanted, read = chunks.residuals(d)
     assert not np.all(read)
     arguments = chunks.arguments(next_value=np.where(read, chunks.next_value, np.nan))
-    close(residual(*arguments, GAMMA, d), wanted)
+    assert_close(residual(*arguments, GAMMA, d), wanted)
 
 
 @LENGTHS
@@ -199,7 +199,7 @@ def test_nothing_after_an_episode_is_read(d: int) -> None:
     after = np.cumsum(chunks.end, axis=1) - chunks.end > 0  # the first end is still before
     columns = {n: np.where(after, np.nan, getattr(chunks, n)) for n in ("reward", "next_value")}
     found = np.asarray(residual(*chunks.arguments(**columns), GAMMA, d))
-    close(found[~after], wanted[~after])
+    assert_close(found[~after], wanted[~after])
 
 
 @LENGTHS
@@ -211,14 +211,14 @@ def test_nothing_beyond_a_chunk_or_before_a_path_is_read(d: int) -> None:
     names = ("reward", "value", "next_value")
     columns = {n: np.where(first, np.nan, getattr(chunks, n)) for n in names}
     found = residual(*chunks.arguments(**columns), GAMMA, d)
-    close(found[:, 1:], wanted[:, 1:])
+    assert_close(found[:, 1:], wanted[:, 1:])
 
 
 def test_chunks_of_one_step() -> None:
     """−V + r + γ V' and −V + r."""
     columns = jnp.float32([[[1.0], [1.0]], [[5.0], [5.0]], [[10.0], [10.0]]])
     flags = jnp.array([[False], [True]]), jnp.ones((2, 1), bool)
-    close(residual(*columns, *flags, GAMMA, 1), [[-5.0 + 1.0 + 9.0], [-4.0]])
+    assert_close(residual(*columns, *flags, GAMMA, 1), [[-5.0 + 1.0 + 9.0], [-4.0]])
 
 
 # λ

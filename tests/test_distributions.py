@@ -15,7 +15,7 @@ from disc import distributions, importance
 log_density = jax.jit(distributions.log_density)
 
 
-def close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
+def assert_close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=1e-5)
 
 
@@ -30,13 +30,13 @@ def test_log_density_is_a_product_of_bells(rng: np.random.Generator) -> None:
             bell = math.exp(-((x[row, d] - mean[row, d]) ** 2) / (2.0 * std**2))
             density *= bell / (std * math.sqrt(2.0 * math.pi))
         wanted.append(math.log(density))
-    close(log_density(*map(jnp.float32, (x, mean, log_std))), wanted)
+    assert_close(log_density(*map(jnp.float32, (x, mean, log_std))), wanted)
 
 
 def test_log_density_by_hand() -> None:
     """One σ = 2 away from the mean: −½ − log 2 − ½ log 2π."""
     found = log_density(jnp.float32([3.0]), jnp.float32([1.0]), jnp.log(jnp.full(1, 2.0)))
-    close(found, -0.5 - 0.6931472 - 0.9189385)
+    assert_close(found, -0.5 - 0.6931472 - 0.9189385)
 
 
 @pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (1.5, -1.0), (-2.0, 0.7)])
@@ -44,8 +44,8 @@ def test_the_density_integrates_to_one(mean: float, log_std: float) -> None:
     x, width = np.linspace(-15.0, 15.0, 4001, retstep=True)
     columns = (x[:, None], np.full((4001, 1), mean), np.full((1, 1), log_std))
     density = np.exp(log_density(*map(jnp.float32, columns)))
-    close(np.sum(density) * width, 1.0)
-    close(np.sum(density * x) * width, mean)
+    assert_close(np.sum(density) * width, 1.0)
+    assert_close(np.sum(density * x) * width, mean)
 
 
 def test_the_density_of_two_dimensions_integrates_to_one() -> None:
@@ -54,7 +54,7 @@ def test_the_density_of_two_dimensions_integrates_to_one() -> None:
     mean, log_std = np.broadcast_to([0.5, -1.0], x.shape), np.reshape([-0.5, 0.3], (1, 1, 2))
     found = log_density(*map(jnp.float32, (x, mean, log_std)))
     assert found.shape == (161, 161)
-    close(np.sum(np.exp(found)) * width**2, 1.0)
+    assert_close(np.sum(np.exp(found)) * width**2, 1.0)
 
 
 def test_entropy_is_minus_the_mean_log_density() -> None:
@@ -65,7 +65,7 @@ def test_entropy_is_minus_the_mean_log_density() -> None:
         columns = (x[:, None], np.zeros((4001, 1)), log_std[row, d].reshape(1, 1))
         logarithm = np.asarray(log_density(*map(jnp.float32, columns)))
         wanted[row] -= np.sum(np.exp(logarithm) * logarithm) * width
-    close(distributions.entropy(jnp.asarray(log_std)), wanted)
+    assert_close(distributions.entropy(jnp.asarray(log_std)), wanted)
 
 
 def test_a_ratio_of_densities_is_the_importance_weight(rng: np.random.Generator) -> None:
@@ -74,4 +74,4 @@ def test_a_ratio_of_densities_is_the_importance_weight(rng: np.random.Generator)
     new = log_density(action, mean, log_std)
     old = log_density(action, old_mean, old_log_std)
     ratio = importance.log_ratio(action, mean, log_std, old_mean, old_log_std)
-    close(new - old, importance.joint(ratio), rtol=1e-4)
+    assert_close(new - old, importance.joint(ratio), rtol=1e-4)

@@ -16,7 +16,7 @@ from disc.optim import Factors, Learner
 SIZE = 6
 
 
-def close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-6) -> None:
+def assert_close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-6) -> None:
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
@@ -50,7 +50,7 @@ def test_conjugate_gradients_solve_a_system_in_as_many_steps_as_unknowns(
 ) -> None:
     matrix, b = positive_definite(rng, SIZE), rng.standard_normal(SIZE)
     wanted = np.linalg.solve(matrix, b)
-    close(solve(matrix, b, SIZE), wanted, rtol=1e-3)
+    assert_close(solve(matrix, b, SIZE), wanted, rtol=1e-3)
     assert np.linalg.norm(solve(matrix, b, SIZE - 2) - wanted) > 0.01 * np.linalg.norm(wanted)
 
 
@@ -66,8 +66,8 @@ def test_fewer_iterations_are_the_best_of_their_krylov_space(
     k = np.stack(space, axis=1)
     best = k @ np.linalg.solve(k.T @ matrix @ k, k.T @ b)
     found = solve(matrix, b, iterations)
-    close(found, best, rtol=1e-3)
-    close(found, textbook(matrix, b, iterations), rtol=1e-3)
+    assert_close(found, best, rtol=1e-3)
+    assert_close(found, textbook(matrix, b, iterations), rtol=1e-3)
 
 
 def test_the_solution_of_nothing_is_nothing(rng: np.random.Generator) -> None:
@@ -82,7 +82,7 @@ def test_iterations_after_the_solution_change_nothing() -> None:
 
 @pytest.mark.parametrize(("norm", "solved"), [(2e-5, True), (5e-6, False)])
 def test_it_stops_below_a_squared_residual_of_1e_10(norm: float, solved: bool) -> None:
-    close(solve([[4.0]], [norm], 5), [norm / 4.0 if solved else 0.0], atol=0)
+    assert_close(solve([[4.0]], [norm], 5), [norm / 4.0 if solved else 0.0], atol=0)
 
 
 # K-FAC: the factors
@@ -117,9 +117,9 @@ def test_offsets_move_each_layers_output(activation: str, rng: np.random.Generat
         row: Any = x[m].astype(float)
         for i, (layer, offset) in enumerate(zip(mlp, added, strict=True)):
             row = plain(row) if i else row
-            close(inputs[i][m], row)
+            assert_close(inputs[i][m], row)
             row = row @ np.asarray(layer.weight, float) + np.asarray(layer.bias) + offset[m]
-        close(y[m], row)
+        assert_close(y[m], row)
 
 
 @ACTIVATIONS
@@ -127,7 +127,7 @@ def test_no_offsets_are_the_network(activation: str, rng: np.random.Generator) -
     mlp, x = perceptron(rng, 3, 5, 2), jnp.float32(rng.standard_normal((7, 3)))
     nothing, function = [jnp.zeros((7, 5)), jnp.zeros((7, 2))], SLOPES[activation][0]
     y, _ = networks.forward_with_offsets(mlp, x, nothing, function)
-    close(y, networks.forward(mlp, x, function))
+    assert_close(y, networks.forward(mlp, x, function))
 
 
 @ACTIVATIONS
@@ -160,8 +160,8 @@ def test_factors_are_means_of_outer_products(activation: str, rng: np.random.Gen
             wanted[i][0][:] += np.outer(homogeneous, homogeneous) / 11
             wanted[i][1][:] += np.outer(g, g) / 11
     for factors, (inputs, outputs) in zip(found, wanted, strict=True):
-        close(factors.inputs, inputs)
-        close(factors.outputs, outputs)
+        assert_close(factors.inputs, inputs)
+        assert_close(factors.outputs, outputs)
 
 
 # K-FAC: the natural gradient
@@ -191,7 +191,7 @@ def test_the_natural_gradient_solves_the_damped_kronecker_product(
     found = precondition(bases, gradient, damping)
     for layer, nabla, (a, g) in zip(found, gradient, matrices, strict=True):
         fisher = np.kron(a, g) + damping * np.eye(a.shape[0] * g.shape[0])
-        close(flat(layer), np.linalg.solve(fisher, flat(nabla)), rtol=1e-3)
+        assert_close(flat(layer), np.linalg.solve(fisher, flat(nabla)), rtol=1e-3)
 
 
 def test_of_a_linear_layer_it_is_the_natural_gradient(rng: np.random.Generator) -> None:
@@ -213,10 +213,10 @@ def test_of_a_linear_layer_it_is_the_natural_gradient(rng: np.random.Generator) 
 
     measure = jax.jit(lambda x: optim.measure_factors(mlp, x, log_likelihood, jnp.tanh))
     measured = measure(jnp.float32(x))
-    close(np.kron(*measured[0]), fisher, atol=1e-5)
+    assert_close(np.kron(*measured[0]), fisher, atol=1e-5)
     gradient = gradient_like(rng, 3, 2)
     (found,) = precondition(decompose(measured), (gradient,), 1e-7)
-    close(flat(found), np.linalg.solve(fisher, flat(gradient)), rtol=1e-3)
+    assert_close(flat(found), np.linalg.solve(fisher, flat(gradient)), rtol=1e-3)
 
 
 def test_a_direction_without_curvature_is_left_to_the_damping() -> None:
@@ -224,8 +224,8 @@ def test_a_direction_without_curvature_is_left_to_the_damping() -> None:
     bases = decompose((Factors(jnp.diag(jnp.float32([4, 0])), jnp.float32([[9]])),))
     gradient = (Linear(jnp.float32([[73]]), jnp.float32([1])),)
     ((weight, bias),) = precondition(bases, gradient, 0.5)
-    close(weight, [[2.0]])
-    close(bias, [2.0])
+    assert_close(weight, [[2.0]])
+    assert_close(bias, [2.0])
 
 
 def test_eigenvalues_and_vectors_are_those_of_the_factors(rng: np.random.Generator) -> None:
@@ -235,16 +235,16 @@ def test_eigenvalues_and_vectors_are_those_of_the_factors(rng: np.random.Generat
         (basis.inputs, basis.input_values, a),
         (basis.outputs, basis.output_values, g),
     ):
-        close(q.T @ q, np.eye(len(matrix)), atol=1e-5)
-        close(np.asarray(q) @ np.diag(e) @ np.asarray(q).T, matrix, atol=1e-5)
+        assert_close(q.T @ q, np.eye(len(matrix)), atol=1e-5)
+        assert_close(np.asarray(q) @ np.diag(e) @ np.asarray(q).T, matrix, atol=1e-5)
 
 
 def test_negative_eigenvalues_are_zero() -> None:
     """[[1, 2], [2, 1]] has 3 and −1."""
     matrix = jnp.float32([[1, 2], [2, 1]])
     (basis,) = decompose((Factors(matrix, -matrix),))
-    close(np.sort(basis.input_values), [0.0, 3.0])
-    close(np.sort(basis.output_values), [0.0, 1.0])
+    assert_close(np.sort(basis.input_values), [0.0, 3.0])
+    assert_close(np.sort(basis.output_values), [0.0, 1.0])
     assert np.min(basis.input_values) == np.min(basis.output_values) == 0.0
 
 
@@ -255,7 +255,7 @@ def test_the_trust_region_by_hand() -> None:
     """U·∇ = 1·2 + 3·1 − 2·1 = 3; √(0.03 / (½² · 3)) = 0.2."""
     natural = {"a": jnp.float32([1, 3]), "b": (jnp.float32([[-2]]),)}
     gradient = {"a": jnp.float32([2, 1]), "b": (jnp.float32([[1]]),)}
-    close(optim.trust_factor(natural, gradient, 0.5, 0.03), 0.2)
+    assert_close(optim.trust_factor(natural, gradient, 0.5, 0.03), 0.2)
     assert optim.trust_factor(natural, gradient, 0.5, 0.75) == 1.0  # just reached
     assert optim.trust_factor(natural, gradient, 0.5, 7.0) == 1.0
 
@@ -328,14 +328,14 @@ def test_running_averages_begin_as_plain_means() -> None:
     for curvature in followed([1.0, 4.0, 10.0, 1.0, 1.0], decay=0.7):
         (factors,) = curvature.factors
         found.append(float(factors.inputs[0, 0]))
-        close(factors.outputs, [[10.0 * found[-1]]])
-        close(factors.inputs[1], [0.0, 1.0])
-    close(found, [1.0, 2.5, 5.0, 3.8, 0.7 * 3.8 + 0.3])
+        assert_close(factors.outputs, [[10.0 * found[-1]]])
+        assert_close(factors.inputs[1], [0.0, 1.0])
+    assert_close(found, [1.0, 2.5, 5.0, 3.8, 0.7 * 3.8 + 0.3])
 
 
 def test_a_decay_of_zero_keeps_the_newest_batch_only() -> None:
     found = followed([5.0, 3.0, 8.0], decay=0.0)
-    close([c.factors[0].outputs[0, 0] for c in found], [50.0, 30.0, 80.0])
+    assert_close([c.factors[0].outputs[0, 0] for c in found], [50.0, 30.0, 80.0])
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])
@@ -346,8 +346,8 @@ def test_factors_are_decomposed_every_so_many_steps(every: int) -> None:
         (factors,), (basis,) = curvature.factors, curvature.bases
         if taken % every == 0:
             wanted = float(factors.outputs[0, 0])
-        close(basis.output_values, [wanted])
-        close(np.sort(basis.input_values), np.sort([wanted / 10.0, 1.0]))
+        assert_close(basis.output_values, [wanted])
+        assert_close(np.sort(basis.input_values), np.sort([wanted / 10.0, 1.0]))
 
 
 def test_following_moves_nothing_else() -> None:
@@ -405,4 +405,4 @@ def test_a_constant_feature_is_no_trouble(
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(learner))
     moved = jax.tree.map(np.subtract, learner.parameters, mlp)
     assert np.any(moved[0].weight[0]) == (scale > 0.0)
-    close(moved[0].weight[1], feature * moved[0].bias, rtol=1e-3)
+    assert_close(moved[0].weight[1], feature * moved[0].bias, rtol=1e-3)

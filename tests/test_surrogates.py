@@ -16,7 +16,7 @@ LOW, HIGH = np.log(1.0 - EPSILON), np.log(1.0 + EPSILON)
 STEP = 1e-2
 
 
-def close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
+def assert_close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=1e-6)
 
 
@@ -45,12 +45,12 @@ def test_joint_clip_is_ppo(dimensions: int) -> None:
     log_ratio, advantage = samples(dimensions)
     rho, a = np.prod(np.exp(np.asarray(log_ratio)), axis=1), np.asarray(advantage)
     wanted = np.minimum(rho * a, np.clip(rho, 1.0 - EPSILON, 1.0 + EPSILON) * a)
-    close(surrogates.joint_clip(log_ratio, advantage, EPSILON) * advantage, wanted)
+    assert_close(surrogates.joint_clip(log_ratio, advantage, EPSILON) * advantage, wanted)
 
 
 def test_dimension_clip_of_one_dimension_is_ppo() -> None:
     arguments = (*samples(1), EPSILON)
-    close(surrogates.dimension_clip(*arguments), surrogates.joint_clip(*arguments))
+    assert_close(surrogates.dimension_clip(*arguments), surrogates.joint_clip(*arguments))
 
 
 @pytest.mark.parametrize("dimensions", [2, 3, 8])
@@ -62,7 +62,7 @@ def test_dimension_clip_is_a_product(dimensions: int) -> None:
         for rho in row:
             weight *= min(rho, 1.0 + EPSILON) if a > 0 else max(rho, 1.0 - EPSILON)
         wanted.append(weight)
-    close(surrogates.dimension_clip(log_ratio, advantage, EPSILON), wanted)
+    assert_close(surrogates.dimension_clip(log_ratio, advantage, EPSILON), wanted)
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
@@ -77,7 +77,7 @@ def test_the_sign_of_the_objective_is_the_advantages(dimensions: int) -> None:
     factors = np.minimum(kappa[:, None] * rho, kappa[:, None] * clipped)
     literal = np.prod(factors, axis=1) * kappa * advantage
     flipped = (advantage < 0.0) & (dimensions % 2 == 0)
-    close(weight * advantage, np.where(flipped, -literal, literal))
+    assert_close(weight * advantage, np.where(flipped, -literal, literal))
 
 
 @pytest.mark.parametrize("dimensions", [1, 3])
@@ -93,7 +93,7 @@ def test_dimension_clip_loses_the_gradient_of_clipped_dimensions_only(dimensions
     np.testing.assert_array_equal(slope == 0.0, constant)
 
     gradient = np.asarray(jax.grad(lambda x: jnp.sum(weight(x)))(log_ratio))
-    close(gradient, slope, rtol=1e-3)
+    assert_close(gradient, slope, rtol=1e-3)
     vanished = ~np.any(gradient, axis=1)
     assert np.any(vanished)
     np.testing.assert_array_equal(vanished, np.all(constant, axis=1))
@@ -117,14 +117,14 @@ def test_dimension_clip_still_learns_where_joint_clip_has_stopped() -> None:
         jax.grad(lambda x, clip=clip: jnp.sum(clip(x, advantage, EPSILON)))(log_ratio)
         for clip in (surrogates.joint_clip, surrogates.dimension_clip)
     ]
-    close(gradients[0], [[0.0, 0.0]])
-    close(gradients[1], [[0.0, 1.4]])
+    assert_close(gradients[0], [[0.0, 0.0]])
+    assert_close(gradients[1], [[0.0, 1.4]])
 
 
 def test_is_penalty_counts_the_newest_batch_only() -> None:
     """½ · mean(0.3², 0.2²) = 0.0325; the third row is an old batch's."""
     log_ratio = jnp.float32([[0.1, 0.2], [0.3, -0.1], [5.0, 5.0]])
-    close(surrogates.is_penalty(log_ratio, jnp.float32([1, 1, 0])), 0.0325)
+    assert_close(surrogates.is_penalty(log_ratio, jnp.float32([1, 1, 0])), 0.0325)
     assert surrogates.is_penalty(log_ratio, jnp.zeros(3)) == 0.0
 
 
@@ -142,12 +142,12 @@ def test_kl_penalty_is_the_integral(rng: np.random.Generator) -> None:
         new = log_density(mean[row, d], log_std[0, d])
         wanted[row] += np.sum(np.exp(old) * (old - new)) * width
     arguments = map(jnp.float32, (mean, log_std, old_mean, old_log_std, [1, 0, 1]))
-    close(surrogates.kl_penalty(*arguments), np.mean(wanted[[0, 2]]), rtol=1e-4)
+    assert_close(surrogates.kl_penalty(*arguments), np.mean(wanted[[0, 2]]), rtol=1e-4)
 
 
 def test_kl_penalty_of_the_same_policy_is_zero(rng: np.random.Generator) -> None:
     mean, log_std = jnp.float32(rng.standard_normal((2, 5, 2)))
-    close(surrogates.kl_penalty(mean, log_std, mean, log_std, jnp.ones(5)), 0.0)
+    assert_close(surrogates.kl_penalty(mean, log_std, mean, log_std, jnp.ones(5)), 0.0)
 
 
 def test_clipped_value_loss(rng: np.random.Generator) -> None:
@@ -155,13 +155,13 @@ def test_clipped_value_loss(rng: np.random.Generator) -> None:
     held = np.clip(value, old - EPSILON, old + EPSILON)
     wanted = np.maximum((value - target) ** 2, (held - target) ** 2) / 2
     found = surrogates.clipped_value_loss(*map(jnp.asarray, (value, target, old)), EPSILON)
-    close(found, wanted)
+    assert_close(found, wanted)
 
 
 def test_value_loss_without_a_clip(rng: np.random.Generator) -> None:
     value, target, old = rng.standard_normal((3, 50))
     found = surrogates.clipped_value_loss(*map(jnp.asarray, (value, target, old)), None)
-    close(found, (value - target) ** 2 / 2)
+    assert_close(found, (value - target) ** 2 / 2)
 
 
 @pytest.mark.parametrize(

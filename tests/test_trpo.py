@@ -33,7 +33,7 @@ CONFIG = trpo.Config(
 )
 
 
-def close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-6) -> None:
+def assert_close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-6) -> None:
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
@@ -125,8 +125,8 @@ def fisher_by_products(theta: Any, x: Any) -> Any:
 def test_the_fisher_product_is_the_explicit_matrix(rng: np.random.Generator) -> None:
     theta, x = vector(policy()), rng.standard_normal((12, S))
     found, wanted = fisher_by_products(*map(jnp.float32, (theta, x))), fisher_matrix(theta, x)
-    close(found, wanted, atol=1e-5)
-    close(np.diag(found)[-D:], [2.0, 2.0])
+    assert_close(found, wanted, atol=1e-5)
+    assert_close(np.diag(found)[-D:], [2.0, 2.0])
     assert np.linalg.norm(wanted[:-D, :-D]) > 1.0
 
 
@@ -136,7 +136,7 @@ def test_the_fisher_product_is_the_curvature_of_the_kl(rng: np.random.Generator)
     fisher = np.asarray(fisher_by_products(*map(jnp.float32, (theta, x))), float)
     for v in rng.standard_normal((5, P)):
         there = (mean_kl(*outputs(theta, x), theta + s * epsilon * v, x) for s in (1.0, -1.0))
-        close(v @ fisher @ v, sum(there) / epsilon**2, rtol=1e-3)
+        assert_close(v @ fisher @ v, sum(there) / epsilon**2, rtol=1e-3)
 
 
 # The natural step
@@ -168,13 +168,13 @@ def test_a_natural_step_is_the_longest_good_fraction_of_the_full_step(max_kl: fl
         fractions.append(0.5**halvings)
         assert measured["train/step_fraction"] == fractions[-1]
         step = vector(found) - theta
-        close(step, wanted - theta, atol=2e-3 * np.max(np.abs(step)))
+        assert_close(step, wanted - theta, atol=2e-3 * np.max(np.abs(step)))
         surrogate, kl = judge(vector(found), rows)
         assert surrogate >= start - 1e-6
         assert kl <= 1.5 * max_kl * (1.0 + 1e-5)
-        close(measured["train/objective"], surrogate, rtol=1e-3)
-        close(measured["train/improvement"], surrogate - start, rtol=1e-3)
-        close(measured["is/kl"], kl, rtol=1e-3)
+        assert_close(measured["train/objective"], surrogate, rtol=1e-3)
+        assert_close(measured["train/improvement"], surrogate - start, rtol=1e-3)
+        assert_close(measured["is/kl"], kl, rtol=1e-3)
     assert min(fractions) < max(fractions) == 1.0
 
 
@@ -186,8 +186,8 @@ def test_the_full_step_has_the_kl_of_the_limit() -> None:
     assert measured["train/step_fraction"] == 1.0
     theta = vector(policy())
     step, fisher = vector(found) - theta, fisher_matrix(theta, np.asarray(rows.observation, float))
-    close(0.5 * step @ fisher @ step, limit, rtol=2e-3)
-    close(judge(vector(found), rows)[1], limit, rtol=0.05)
+    assert_close(0.5 * step @ fisher @ step, limit, rtol=2e-3)
+    assert_close(judge(vector(found), rows)[1], limit, rtol=0.05)
 
 
 def as_bytes(tree: Any) -> list[bytes]:
@@ -293,17 +293,17 @@ def test_what_is_measured_of_a_step() -> None:
     rows, moved = sampled(0, drift=0.2), vector(policy())
     surrogate, kl = judge(moved, rows)
     found = jax.jit(actor_critic.measure_step)(policy(), rows)
-    close(found["train/objective"], surrogate, rtol=1e-3)
-    close(found["is/kl"], kl, rtol=1e-3)
+    assert_close(found["train/objective"], surrogate, rtol=1e-3)
+    assert_close(found["is/kl"], kl, rtol=1e-3)
     ratios, (mean, log_std) = np.ones((N, D)), outputs(moved, np.asarray(rows.observation, float))
     for m, d in np.ndindex(N, D):
         a, old, s = float(rows.action[m, d]), float(rows.mean[m, d]), np.exp(rows.log_std[m, d])
         new = np.exp(-(((a - mean[m, d]) / np.exp(log_std[d])) ** 2) / 2) / np.exp(log_std[d])
         ratios[m, d] = new / (np.exp(-(((a - old) / s) ** 2) / 2) / s)
     rho = ratios.prod(axis=1)
-    close(found["is/j_is"], np.mean(np.log(rho) ** 2) / 2, rtol=1e-3)
-    close(found["is/rho_last"], 1.0 + np.mean(np.abs(rho - 1.0)), rtol=1e-3)
-    close(found["is/rho_d_last"], 1.0 + np.mean(np.abs(ratios - 1.0)), rtol=1e-3)
+    assert_close(found["is/j_is"], np.mean(np.log(rho) ** 2) / 2, rtol=1e-3)
+    assert_close(found["is/rho_last"], 1.0 + np.mean(np.abs(rho - 1.0)), rtol=1e-3)
+    assert_close(found["is/rho_d_last"], 1.0 + np.mean(np.abs(ratios - 1.0)), rtol=1e-3)
 
 
 def test_the_value_loss_is_half_the_mean_square() -> None:
@@ -314,8 +314,8 @@ def test_the_value_loss_is_half_the_mean_square() -> None:
     predicted = (np.tanh(np.asarray(rows.observation, float) @ w + b) @ v + c)[:, 0]
     squares = (predicted - np.asarray(rows.target)) ** 2 / 2.0
     parts = trpo.value_loss(CONFIG, value, rows, ())
-    close(parts.numerator / parts.denominator + parts.penalty, np.mean(squares[:40]))
-    close(parts.measured["value_loss"], squares, atol=1e-5)
+    assert_close(parts.numerator / parts.denominator + parts.penalty, np.mean(squares[:40]))
+    assert_close(parts.measured["value_loss"], squares, atol=1e-5)
 
 
 SPEC = Spec(S, D, (S,), (D,), -np.ones(D, np.float32), np.ones(D, np.float32))
@@ -341,12 +341,12 @@ def test_the_whole_batch_is_every_row_once() -> None:
     table = actor_critic.read(CONFIG, state, ppo.estimate)
     rows, scale = minibatch.whole(table), normalize.scale(state.normalizer)
     x = (rollout.observation - scale.mean) * scale.inverse_std
-    close(rows.observation, np.clip(x, -10.0, 10.0), atol=1e-5)
+    assert_close(rows.observation, np.clip(x, -10.0, 10.0), atol=1e-5)
     np.testing.assert_array_equal(rows.action, rollout.action)
     np.testing.assert_array_equal(rows.mean, rollout.mean)
     np.testing.assert_array_equal(rows.log_std, np.tile(rollout.log_std, (N, 1)))
     advantage = np.asarray(table.estimate.advantage[0], float)
-    close(rows.advantage, (advantage - advantage.mean()) / advantage.std(), atol=1e-5)
+    assert_close(rows.advantage, (advantage - advantage.mean()) / advantage.std(), atol=1e-5)
     np.testing.assert_array_equal(rows.target, table.estimate.target[0])
     np.testing.assert_array_equal(rows.value, table.estimate.value[0])
     np.testing.assert_array_equal(rows.mask, np.ones(N))

@@ -25,17 +25,17 @@ SPEC = Spec(S, D, (S,), (D,), np.full(D, -1.0, np.float32), np.full(D, 1.0, np.f
 UNCLIPPED = 1e9
 
 
-def close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+def assert_close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
-def close_trees(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+def assert_close_trees(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        close(x, y, rtol, atol)
+        assert_close(x, y, rtol, atol)
 
 
 def equal_trees(found: Any, wanted: Any) -> None:
-    close_trees(found, wanted, rtol=0.0, atol=0.0)
+    assert_close_trees(found, wanted, rtol=0.0, atol=0.0)
 
 
 def gradient_of(config: Config, both: Pair, targets: Pair, chunks: Any, lam: float) -> Any:
@@ -118,7 +118,7 @@ def at(step: int) -> Any:
     ],
 )
 def test_residual_of_one_episode(d: int, wanted: list[float]) -> None:
-    close(held(hand_chunks(), path_length=d), wanted)
+    assert_close(held(hand_chunks(), path_length=d), wanted)
 
 
 # Step 1 is the last of its episode, whose true final observation is 3: V' = 12. Step 2 is the first
@@ -146,20 +146,20 @@ TERMINAL = {1: [2, -4, 6], 2: [1, -4, 6], 3: [1, -4, 6]}
 )
 def test_residual_at_an_end(ends: list[str], bootstrap: bool, wanted: Any, d: int) -> None:
     chunk = hand_chunks(next_observation=FINAL, **dict.fromkeys(ends, at(1)))
-    close(held(chunk, path_length=d, bootstrap_time_limits=bootstrap), wanted[d])
+    assert_close(held(chunk, path_length=d, bootstrap_time_limits=bootstrap), wanted[d])
 
 
 @pytest.mark.parametrize("d", [1, 3])
 def test_the_end_of_a_chunk_may_be_that_of_an_episode(d: int) -> None:
     """Without 8 beyond: −1 + 1 + ½·2 + ¼·4 = 2 and −6 + 2 + ½·4 = −2 (d = 3), −2 + 4."""
     chunk = hand_chunks(terminated=at(2))
-    close(held(chunk, path_length=d), {1: [2, -6, 2], 3: [2, -2, 2]}[d])
+    assert_close(held(chunk, path_length=d), {1: [2, -6, 2], 3: [2, -2, 2]}[d])
 
 
 @pytest.mark.parametrize(("d", "wanted"), [(1, [4, -4, 8]), (3, [6.5, 3, 8])])
 def test_moving_away_from_the_target_policy_costs(d: int, wanted: list[float]) -> None:
     """Of action 0, log N(1, 1) − log N(0, 1) = −½ twice: λ = 2 adds 2 to every reward."""
-    close(held(hand_chunks(), lam=2.0, policy=gaussian(1.0), path_length=d), wanted)
+    assert_close(held(hand_chunks(), lam=2.0, policy=gaussian(1.0), path_length=d), wanted)
 
 
 @pytest.mark.parametrize(("d", "sums"), [(1, [1, 1, 1]), (3, [1.75, 1.5, 1])])
@@ -167,13 +167,13 @@ def test_entropy_weight_pays_for_surprise(d: int, sums: list[float]) -> None:
     """τ = 1 adds −log N(0; 0, I) = log 2π to every reward, λ nothing as the policies agree."""
     plain = held(hand_chunks(), path_length=d)
     found = held(hand_chunks(), lam=3.0, path_length=d, entropy_weight=1.0)
-    close(found - plain, math.log(2.0 * math.pi) * np.array(sums))
+    assert_close(found - plain, math.log(2.0 * math.pi) * np.array(sums))
 
 
 def test_residuals_are_clipped() -> None:
     """C = (2, −6, 6) within ±1 and ±5."""
-    close(held(hand_chunks(), residual_clip=1.0), [1, -1, 1])
-    close(held(hand_chunks(), residual_clip=5.0), [2, -5, 5])
+    assert_close(held(hand_chunks(), residual_clip=1.0), [1, -1, 1])
+    assert_close(held(hand_chunks(), residual_clip=5.0), [2, -5, 5])
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -193,7 +193,7 @@ def test_the_best_policy_is_consistent(d: int, lam: float, tau: float) -> None:
     chunks = hand_chunks(action=action, reward=reward, truncated=at(1))
     options = {"path_length": d, "entropy_weight": tau}
     values = {"value": constant, "target_value": constant}
-    close(held(chunks, lam, best, **values, **options), np.zeros(T), atol=1e-4)
+    assert_close(held(chunks, lam, best, **values, **options), np.zeros(T), atol=1e-4)
     assert np.max(np.abs(held(chunks, lam, gaussian(0.5), **values, **options))) > 0.1
 
 
@@ -343,7 +343,7 @@ def test_a_stride_leaves_out_the_paths_between(
     if stride:
         assert np.all(np.any(fixed, axis=0) == (np.arange(4) % stride == 0))
     found, _ = trust_pcl.loss(config, both, targets, chunks, jnp.float32(0.7))
-    close(found, formula.loss(doubles(both), fixed))
+    assert_close(found, formula.loss(doubles(both), fixed))
 
 
 @pytest.mark.parametrize(
@@ -365,9 +365,9 @@ def test_the_gradient_is_that_with_c_fixed(lam: float, options: Any) -> None:
     fixed = np.clip(residual, -1.0, 1.0)
 
     found, _ = trust_pcl.loss(config, both, targets, chunks, jnp.float32(lam))
-    close(found, formula.loss(doubles(both), fixed))
+    assert_close(found, formula.loss(doubles(both), fixed))
     gradient = gradient_of(config, both, targets, chunks, lam)
-    close_trees(gradient, differences(lambda x: formula.loss(x, fixed), doubles(both)))
+    assert_close_trees(gradient, differences(lambda x: formula.loss(x, fixed), doubles(both)))
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -385,8 +385,8 @@ def test_the_gradient_is_that_of_half_the_square(lam: float, tau: float, same: b
     formula = Formula(config, targets, chunks, lam)
     wanted = differences(formula.half_square, doubles(both))
     gradient = gradient_of(config, both, targets, chunks, lam)
-    close_trees(gradient.value, wanted.value)
-    close_trees(jax.tree.map(lambda g: (tau + lam) * g, gradient.policy), wanted.policy)
+    assert_close_trees(gradient.value, wanted.value)
+    assert_close_trees(jax.tree.map(lambda g: (tau + lam) * g, gradient.policy), wanted.policy)
     assert max(float(jnp.max(jnp.abs(g))) for g in jax.tree.leaves(gradient.policy)) > 0.1
 
 
@@ -504,7 +504,7 @@ def test_a_step_is_adams_on_the_gradient_of_both_held_within_its_norm() -> None:
         gradient = jax.tree.leaves(doubles(gradient_of(config, here, targets, chunks, lam)))
         norm = math.sqrt(sum(np.sum(g**2) for g in gradient))
         beyond.append(norm > bound)
-        close(measured["train/gradient_norm"][n - 1], norm, rtol=1e-3, atol=0.0)
+        assert_close(measured["train/gradient_norm"][n - 1], norm, rtol=1e-3, atol=0.0)
         for i, g in enumerate(gradient):
             g = g * min(1.0, bound / norm)
             first[i] = 0.9 * first[i] + 0.1 * g
@@ -514,9 +514,9 @@ def test_a_step_is_adams_on_the_gradient_of_both_held_within_its_norm() -> None:
         both = jax.tree.unflatten(structure, leaves)
         targets = jax.tree.map(lambda x, y: jnp.float32(0.6 * x + 0.4 * y), targets, both)
     assert len(set(beyond)) == 2, measured["train/gradient_norm"]
-    close_trees(Pair(carry.policy.parameters, carry.value.parameters), both)
-    close_trees(carry.targets, targets)
-    close(carry.lam, lam)
+    assert_close_trees(Pair(carry.policy.parameters, carry.value.parameters), both)
+    assert_close_trees(carry.targets, targets)
+    assert_close(carry.lam, lam)
 
 
 # The state
@@ -589,9 +589,9 @@ def test_the_policy_acts_on_observations_as_they_are() -> None:
     state = dataclasses.replace(state, policy=optim.init(policy))
     x = np.float32([[0.1, -0.2], [40.0, -30.0]])
     acting = trust_pcl.act(config, SPEC, state)
-    close(acting.mean(x), forward(doubles(policy.mean), x))
+    assert_close(acting.mean(x), forward(doubles(policy.mean), x))
     action, mean = acting(x[0], np.float32([1.0, -2.0]))
-    close(action - mean, [np.exp(0.5), -2.0 * np.exp(-0.5)])
+    assert_close(action - mean, [np.exp(0.5), -2.0 * np.exp(-0.5)])
 
 
 def test_a_run_from_other_networks_has_its_targets_there() -> None:
