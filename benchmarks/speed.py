@@ -99,7 +99,8 @@ def training(quick: bool, python: Path | None) -> Results:
                 results[f"{env} | {cores} | {name}"] = found
                 say(f"{env}, {cores} cores, {name}: {found['steps_per_second']:,.0f} steps/s")
             for library in ("sb3", "sbx") if python else ():
-                text = {"library": library, "env": env, "cores": cores, "iterations": iterations}
+                text = {"library": library, "env": env, "cores": cores}
+                text |= {"warm_up": 2 * 2048, "steps": (iterations + 3) * 2048}
                 printed = pinned(
                     [str(python), str(HERE / "peers.py"), json.dumps(text)],
                     cores,

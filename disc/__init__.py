@@ -18,15 +18,31 @@ from typing import TYPE_CHECKING, Any
 from disc._version import __version__
 
 if TYPE_CHECKING:
-    from disc.agent import ACKTR, DISC, PPO, PPOAMBER, TRPO, TrustPCL, resume
+    from disc.agent import (
+        ACKTR,
+        DDPG,
+        DISC,
+        PPO,
+        PPOAMBER,
+        SAC,
+        SQL,
+        TD3,
+        TRPO,
+        TrustPCL,
+        resume,
+    )
     from disc.policy import Policy, load
     from disc.types import DiscError
 
 __all__ = [
     "ACKTR",
+    "DDPG",
     "DISC",
     "PPO",
     "PPOAMBER",
+    "SAC",
+    "SQL",
+    "TD3",
     "TRPO",
     "DiscError",
     "Policy",
@@ -37,8 +53,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("ACKTR", "DISC", "PPO", "PPOAMBER", "TRPO", "TrustPCL"), "disc.agent"),
-    "resume": "disc.agent",
+    **dict.fromkeys(__all__, "disc.agent"),
     "Policy": "disc.policy",
     "load": "disc.policy",
     "DiscError": "disc.types",

@@ -29,7 +29,7 @@ from disc import replay as replays
 from disc.minibatch import Parts, Rows, Table
 from disc.networks import MLP, GaussianPolicy
 from disc.normalize import Normalizer, Scale
-from disc.policy import Policy
+from disc.policy import Gaussian
 from disc.replay import BatchReplay
 from disc.snapshot import Estimate
 from disc.types import Metrics, Rollout, Spec
@@ -46,12 +46,16 @@ class Networks:
     step: int  # environment steps taken
     iteration: int  # updates done
 
-    def start_from(self, policy: GaussianPolicy, value: MLP, normalizer: Normalizer) -> Self:
+    def parameters(self) -> dict[str, Any]:
+        """What a policy file holds."""
+        return {"policy": self.policy.parameters, "value": self.value.parameters}
+
+    def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
         """This fresh state with the networks and statistics of another run."""
         return replace(
             self,
-            policy=self.policy._replace(parameters=policy),
-            value=self.value._replace(parameters=value),
+            policy=self.policy._replace(parameters=parameters["policy"]),
+            value=self.value._replace(parameters=parameters["value"]),
             normalizer=normalizer,
         )
 
@@ -101,11 +105,11 @@ def init_networks(
     return policy, value
 
 
-def act(config: Any, spec: Spec, state: Networks) -> Policy:
-    """The behaviour policy of the next rollout: frozen, in numpy."""
+def act(config: Any, spec: Spec, state: Networks) -> Gaussian:
+    """The current policy: frozen, in numpy."""
     policy: GaussianPolicy = jax.tree.map(np.asarray, state.policy.parameters)
     scale = normalize.scale(state.normalizer)
-    return Policy(
+    return Gaussian(
         weights=tuple(layer.weight for layer in policy.mean),  # type: ignore[misc]
         biases=tuple(layer.bias for layer in policy.mean),  # type: ignore[misc]
         log_std=policy.log_std,  # type: ignore[arg-type]
@@ -118,6 +122,10 @@ def act(config: Any, spec: Spec, state: Networks) -> Policy:
         action_shape=spec.action_shape,
         clip_actions=config.clip_actions,
     )
+
+
+explore = act
+"""The behaviour policy of the next rollout: it samples."""
 
 
 def observe(config: Any, state: State, rollout: Rollout) -> State:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from disc import checkpoint, logs, machine, policy, runs
-from disc.algos import acktr, disc, ppo, ppo_amber, trpo, trust_pcl
+from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
 from disc.envs import Environments, Maker, Source
 from disc.policy import Policy
 from disc.runs import RunDirectory
@@ -48,13 +48,15 @@ class Agent:
         self.config = make_config(self.algorithm, options)
         runs.check_counts(seed=seed, num_envs=num_envs, threads=threads)
         seed, num_envs = int(seed), int(num_envs)
-        if self.config.horizon % num_envs:
+        if (at_once := self.config.at_once) % num_envs:
+            option = "horizon" if at_once == self.config.horizon else "steps_per_update"
             raise DiscError(
-                f"num_envs must divide the horizon, {self.config.horizon}, and {num_envs} doesn't."
+                f"num_envs must divide the {option}, {at_once}, and {num_envs} doesn't."
             )
         self.threads = threads or machine.available_cores()
         machine.configure_jax(self.threads)
         self.maker = Maker(env, env_kwargs or {})
+        self.config = self.config.suited(self.maker.name)
         self.env = Environments(self.maker, num_envs)
         self.state: Any = self.algorithm.init(self.config, self.env.spec, num_envs, seed)
         self.elapsed = 0.0  # seconds of training, over all processes that took part
@@ -142,6 +144,8 @@ class Agent:
         self._untraced = not plan.checkpoint_every
         title = f"{self.algorithm.NAME} on {self.maker.name}"
         reporter = logs.Reporter(title, plan.steps, progress)
+        replay = sum(array.nbytes for array in self.state.replay)
+        reporter.say(f"The replay takes {machine.size(replay)} of memory.")
 
         def record(row: Metrics) -> None:
             known = {name: value for name, value in row.items() if not math.isnan(value)}
@@ -249,8 +253,33 @@ class TrustPCL(Agent):
     algorithm = trust_pcl
 
 
+class DDPG(Agent):
+    """Deep deterministic policy gradient (Lillicrap et al., 2016)."""
+
+    algorithm = ddpg
+
+
+class TD3(Agent):
+    """Twin delayed deep deterministic policy gradient (Fujimoto et al., 2018)."""
+
+    algorithm = td3
+
+
+class SAC(Agent):
+    """Soft actor-critic (Haarnoja et al., 2018)."""
+
+    algorithm = sac
+
+
+class SQL(Agent):
+    """Soft Q-learning (Haarnoja et al., 2017)."""
+
+    algorithm = sql
+
+
 AGENTS: dict[str, type[Agent]] = {
-    agent.algorithm.NAME: agent for agent in (DISC, PPO, PPOAMBER, TRPO, ACKTR, TrustPCL)
+    agent.algorithm.NAME: agent
+    for agent in (DISC, PPO, PPOAMBER, TRPO, ACKTR, TrustPCL, DDPG, TD3, SAC, SQL)
 }
 
 

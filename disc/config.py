@@ -26,9 +26,6 @@ class CommonConfig:
     bootstrap_time_limits: bool = True
     """Value the final observation of an episode that a time limit ended; the original treats it as
     terminal."""
-    clip_actions: bool = False
-    """Clip actions to their bounds before the environment sees them (authors' code, and the
-    originals of TRPO and Trust-PCL: no)."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, naming the option."""
@@ -38,13 +35,86 @@ class CommonConfig:
         check.within(0, 1, "gamma")
         check("widths", bool(self.widths) and min(self.widths) >= 1, "layers of 1 unit or more")
 
+    @property
+    def at_once(self) -> int:
+        """Steps that are collected before an update; the horizon is one such round or several."""
+        return self.horizon
+
+    def suited(self, task: str) -> Self:
+        """The config for an environment of this name: fills in what depends on that."""
+        return self
+
     def planned(self, steps: int) -> Self:
         """The config of a run of so many steps: fills in what depends on that."""
         return self
 
 
 @dataclass(frozen=True)
-class BatchConfig(CommonConfig):
+class GaussianConfig(CommonConfig):
+    """Options of the algorithms whose policy is a Gaussian with no bounds."""
+
+    clip_actions: bool = False
+    """Clip actions to their bounds before the environment sees them (authors' code, and the
+    originals of TRPO and Trust-PCL: no)."""
+
+
+@dataclass(frozen=True)
+class OffPolicyConfig(CommonConfig):
+    """Options of DDPG, TD3, SAC and SQL alike."""
+
+    horizon: int = 500
+    """Environment steps between two rows of the record, over all environments; does not change
+    what is learned (ours)."""
+    steps_per_update: int = 1
+    """Environment steps that are collected before the networks are updated, over all
+    environments (originals)."""
+    updates_per_step: float = 1.0
+    """Gradient steps for every environment step (originals)."""
+    random_steps: int | None = None
+    """Steps at the start with uniformly random actions and no update. By default 10,000 on
+    HalfCheetah, Ant and the Humanoids, 1,000 elsewhere (original of TD3)."""
+    replay_size: int = 1_000_000
+    """Transitions in the replay; the oldest make room (originals)."""
+    batch_size: int = 256
+    """Transitions in a gradient step."""
+    bootstrap_time_limits: bool = True
+    """Value the final observation of an episode that a time limit ended (originals)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = Checker(self)
+        check.at_least(1, "steps_per_update", "replay_size", "batch_size")
+        check.above_zero("updates_per_step")
+        if self.random_steps is not None:
+            check.at_least(0, "random_steps")
+        steps, updates = self.steps_per_update, self.updates_per_step * self.steps_per_update
+        check(
+            "updates_per_step",
+            updates >= 1 and abs(updates - round(updates)) < 1e-6,
+            f"such that {steps} steps make a whole number of updates",
+        )
+        check("horizon", self.horizon % steps == 0, f"divisible by steps_per_update, {steps}")
+
+    @property
+    def at_once(self) -> int:
+        """Steps that are collected before an update."""
+        return self.steps_per_update
+
+    @property
+    def updates(self) -> int:
+        """K: gradient steps in an update."""
+        return round(self.updates_per_step * self.steps_per_update)
+
+    def suited(self, task: str) -> Self:
+        """Fill in the number of random steps."""
+        if self.random_steps is not None:
+            return self
+        large = task.startswith(("HalfCheetah-", "Ant-", "Humanoid"))
+        return replace(self, random_steps=10_000 if large else 1_000)
+
+
+@dataclass(frozen=True)
+class BatchConfig(GaussianConfig):
     """Options of PPO, PPO-AMBER and DISC alike."""
 
     epochs: int = 10

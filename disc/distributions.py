@@ -1,4 +1,4 @@
-"""The diagonal Gaussian beyond what importance sampling needs of it."""
+"""The diagonal Gaussian beyond what importance sampling needs of it, squashed or not."""
 
 from __future__ import annotations
 
@@ -32,3 +32,13 @@ def gaussian_kl(
     variance_ratio = jnp.exp(2.0 * (log_std - other_log_std))
     distance = jnp.square((mean - other_mean) * jnp.exp(-other_log_std))
     return jnp.sum(other_log_std - log_std + 0.5 * (variance_ratio + distance - 1.0), axis=-1)
+
+
+def squashed_log_density(u: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Array:
+    """Log-density of a = tanh(u) with u ~ N(mean, diag σ²), at a given by its u, (..., D) → (...).
+
+    log N(u; mean, σ²) − Σ_d log(1 − tanh² u_d), by
+    log(1 − tanh² u) = 2 (log 2 − u − log(1 + exp(−2u))), which does not run into 0
+    """
+    slope = 2.0 * (math.log(2.0) - u - jax.nn.softplus(-2.0 * u))
+    return log_density(u, mean, log_std) - jnp.sum(slope, axis=-1)

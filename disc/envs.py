@@ -222,11 +222,14 @@ class Lane:
     observation: Any = None
     episode_return: float = 0.0
     episode_length: int = 0
+    name: tuple[int, int, int] = (0, 0, 0)  # step of the last seeded reset, lane, episodes since
 
     def start(self, seed: int | None = None) -> None:
         """Start an episode."""
         self.observation, _ = self.env.reset(seed=seed)
         self.episode_return, self.episode_length = 0.0, 0
+        step, lane, episodes = self.name
+        self.name = (step, lane, episodes + 1)
 
 
 class Pace:
@@ -282,6 +285,7 @@ class Environments:
                 lane.env.close()
                 lane.env = self.maker.make()
             own = seeding.environment_seed(seed, seeding.ENVIRONMENTS, step, e)
+            lane.name = (step, e, 0)
             try:
                 lane.start(own)
             except Exception as error:

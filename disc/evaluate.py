@@ -43,7 +43,7 @@ def evaluate(
         episodes: how many.
         seed: the run's.
         step: where in the run.
-        deterministic: the mean action; else a sample.
+        deterministic: the action without noise; else a sample, as always with SQL.
     """
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     for i in range(episodes):
@@ -52,9 +52,11 @@ def evaluate(
             observation, _ = env.reset(seed=int(rng.integers(2**31)))
             while lengths[i] < MAX_EPISODE_STEPS:
                 x = np.asarray(observation, np.float32).reshape(-1)
-                action = policy.mean(x)
-                if not deterministic:
-                    action = action + policy.std * rng.standard_normal(action.shape, np.float32)
+                if deterministic and not policy.sampled_only:
+                    action = policy.mean(x)
+                else:
+                    noise = rng.standard_normal(policy.action_low.shape, np.float32)
+                    action = policy.sample(x, noise)
                 step_result = env.step(policy.bound(action))
                 observation, reward, terminated, truncated, _ = step_result
                 returns[i] += float(reward)

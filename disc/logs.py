@@ -34,7 +34,12 @@ class ProgressFile:
         self.path, self.columns = path, list[str]()
 
     def append(self, row: Row) -> None:
-        """Add a row; the first one names the columns."""
+        """Add a row; a column that is new comes last, and is empty in the rows before."""
+        new = [name for name in row if name not in self.columns]
+        if new and self.columns:
+            rows = read_progress(self.path)
+            self.columns += new
+            self._rewrite(rows)
         text = "" if self.columns else ",".join(row) + "\n"
         self.columns = self.columns or list(row)
         with open(self.path, "a", encoding="utf-8") as file:
@@ -52,6 +57,9 @@ class ProgressFile:
             return
         with open(self.path, newline="", encoding="utf-8") as file:
             self.columns = next(csv.reader(file))
+        self._rewrite(rows)
+
+    def _rewrite(self, rows: list[Row]) -> None:
         lines = [",".join(self.columns) + "\n", *map(self._line, rows)]
         files.write_text(self.path, "".join(lines))
 

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from disc._version import __version__
+from disc.types import DiscError
 
 
 def configure_jax(threads: int) -> None:
@@ -32,6 +33,42 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def available_memory() -> int | None:
+    """Bytes that are free for this process, or None where the system does not say."""
+    found = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(1024 * int(line.split()[1]))
+    except (OSError, ValueError):
+        return None
+    group = Path("/sys/fs/cgroup")
+    try:  # a container's limit, if it has one
+        limit, used = (int((group / f"memory.{x}").read_text()) for x in ("max", "current"))
+        found.append(limit - used)
+    except (OSError, ValueError):
+        pass
+    return max(0, min(found)) if found else None
+
+
+def check_memory(needed: int, what: str, option: str) -> None:
+    """Refuse what the machine can't hold, with the arithmetic.
+
+    Raises:
+        DiscError: it needs more than nine tenths of what is free.
+    """
+    free = available_memory()
+    if free is not None and needed > 0.9 * free:
+        raise DiscError(
+            f"{what} takes {size(needed)}, and this machine has {size(free)} free; lower {option}."
+        )
+
+
+def size(number: int) -> str:
+    """A number of bytes for people."""
+    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.0f} MB"
 
 
 def versions() -> dict[str, str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from disc.policy import LAYER_NORM_EPSILON
 
 
 class Linear(NamedTuple):
@@ -17,7 +20,17 @@ class Linear(NamedTuple):
     bias: jax.Array  # (out,)
 
 
+class NormalizedLinear(NamedTuple):
+    """A dense layer whose outputs are normalised over its units (Ba et al., 2016)."""
+
+    weight: jax.Array  # (in, out)
+    bias: jax.Array  # (out,)
+    scale: jax.Array  # (out,)
+    shift: jax.Array  # (out,)
+
+
 MLP = tuple[Linear, ...]
+Layers = Sequence[Linear | NormalizedLinear]
 Activation = Callable[[jax.Array], jax.Array]
 
 
@@ -43,6 +56,26 @@ def init_mlp(rng: np.random.Generator, sizes: Sequence[int], head_gain: float) -
     )
 
 
+def init_uniform(
+    rng: np.random.Generator, sizes: Sequence[int], head_bound: float | None = None
+) -> MLP:
+    """Weights uniform within ±√(6 / (in + out)) (Glorot and Bengio, 2010), zero biases.
+
+    Args:
+        rng: the source of randomness.
+        sizes: widths, input and output included.
+        head_bound: of the last layer's weights and biases instead.
+    """
+    layers = []
+    for i, (rows, columns) in enumerate(pairwise(sizes)):
+        head = head_bound if i == len(sizes) - 2 else None
+        bound = np.sqrt(6.0 / (rows + columns)) if head is None else head
+        weight = rng.uniform(-bound, bound, (rows, columns))
+        bias = rng.uniform(-(head or 0.0), head or 0.0, columns)
+        layers.append(Linear(jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32)))
+    return tuple(layers)
+
+
 def orthogonal(
     rng: np.random.Generator, rows: int, columns: int, gain: float
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -53,11 +86,53 @@ def orthogonal(
     return np.ascontiguousarray(gain * (q if rows >= columns else q.T), np.float32)
 
 
-def forward(mlp: MLP, x: jax.Array, activation: Activation = jnp.tanh) -> jax.Array:
+def forward(mlp: Layers, x: jax.Array, activation: Activation = jnp.tanh) -> jax.Array:
     """Hidden layers, tanh unless told otherwise, and a linear head: (..., in) → (..., out)."""
     for layer in mlp[:-1]:
-        x = activation(x @ layer.weight + layer.bias[None])
-    return x @ mlp[-1].weight + mlp[-1].bias[None]
+        x = activation(_finish(layer, x @ layer.weight))
+    return _finish(mlp[-1], x @ mlp[-1].weight)
+
+
+def forward_pairs(mlp: Layers, first: jax.Array, second: jax.Array) -> jax.Array:
+    """A ReLU network of pairs of inputs.
+
+    The second enters with the first or beside the first hidden layer, wherever the weights have
+    rows for it.
+
+    Args:
+        mlp: (A + B) → … → out, or A → H, (H + B) → … → out.
+        first: (M, A).
+        second: (M, B), or (M, K, B) for K of them to each of the first.
+
+    Returns:
+        (M, out) or (M, K, out).
+    """
+    x, entry = first, int(mlp[0].weight.shape[0] == first.shape[-1])
+    for i, layer in enumerate(mlp):
+        if i == entry:  # [x, second] W without joining x to each of K
+            product = x @ layer.weight[: x.shape[-1]]
+            product = product[:, None] if second.ndim > x.ndim else product
+            product = product + second @ layer.weight[x.shape[-1] :]
+        else:
+            product = x @ layer.weight
+        x = _finish(layer, product)
+        x = jax.nn.relu(x) if i < len(mlp) - 1 else x
+    return x
+
+
+def q_value(mlp: Layers, observation: jax.Array, action: jax.Array) -> jax.Array:
+    """Q(s, a): (M, S), (M, D) → (M,), or with K actions each (M, K, D) → (M, K)."""
+    return forward_pairs(mlp, observation, action)[..., 0]
+
+
+def _finish(layer: Linear | NormalizedLinear, product: jax.Array) -> jax.Array:
+    """A layer's output, given its inputs times its weights."""
+    y = product + layer.bias
+    if isinstance(layer, Linear):
+        return y
+    centered = y - jnp.mean(y, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
+    return centered * jax.lax.rsqrt(variance + LAYER_NORM_EPSILON) * layer.scale + layer.shift
 
 
 def forward_with_offsets(

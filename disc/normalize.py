@@ -100,9 +100,9 @@ def scale(normalizer: Normalizer) -> Scale:
     )
 
 
-def observations(scale: Scale, observation: jax.Array) -> jax.Array:
-    """clip((s − mean) / √(variance + 1e-8), ±10): (..., S) → (..., S)."""
-    return jnp.clip((observation - scale.mean[None]) * scale.inverse_std[None], -CLIP, CLIP)
+def observations(scale: Scale, observation: jax.Array, clip: float = CLIP) -> jax.Array:
+    """clip((s − mean) / √(variance + 1e-8), ±10 or as told): (..., S) → (..., S)."""
+    return jnp.clip((observation - scale.mean[None]) * scale.inverse_std[None], -clip, clip)
 
 
 def rewards(scale: Scale, reward: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""The replay R: rings of whole rollouts or of short chunks that live on the device.
+"""The replay R: rings of whole rollouts, of short chunks or of single steps, on the device.
 
 PPO, with L = 1, keeps the newest batch in it like everybody else. Slots are written in place
 (the buffers are donated) and no shape ever changes.
@@ -161,21 +161,86 @@ def draw_recent(
     return drawn.astype(np.int32)
 
 
-Replay = TypeVar("Replay", BatchReplay, ChunkReplay)
+class TransitionReplay(NamedTuple):
+    """C single steps."""
+
+    observation: jax.Array  # (C, S)
+    next_observation: jax.Array  # (C, S) at an episode's end its true final observation
+    action: jax.Array  # (C, D)
+    reward: jax.Array  # (C,)
+    terminated: jax.Array  # (C,) bool
+    truncated: jax.Array  # (C,) bool
+    stored: jax.Array  # () int32, steps stored so far, overwritten ones included
+
+    @property
+    def filled(self) -> int:
+        """Slots in use; the first ones."""
+        return min(int(self.stored), len(self.reward))
 
 
-def pack(replay: BatchReplay | ChunkReplay) -> dict[str, np.ndarray[Any, Any]]:
+def transition_bytes(size: int, spec: Spec) -> int:
+    """Memory of a replay of `size` steps."""
+    numbers = 2 * spec.observation_size + spec.action_size + 1
+    return size * (4 * numbers + 2)
+
+
+def init_transitions(size: int, spec: Spec) -> TransitionReplay:
+    """An empty replay of `size` steps."""
+    s, d = spec.observation_size, spec.action_size
+
+    def zeros(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
+        return jnp.zeros((size, *shape), dtype)
+
+    return TransitionReplay(
+        observation=zeros(s),
+        next_observation=zeros(s),
+        action=zeros(d),
+        reward=zeros(),
+        terminated=zeros(dtype=jnp.bool_),
+        truncated=zeros(dtype=jnp.bool_),
+        stored=jnp.int32(0),
+    )
+
+
+def push_transitions(replay: TransitionReplay, rollout: Rollout) -> TransitionReplay:
+    """Put a rollout's steps in the place of the oldest.
+
+    The replay passed in must not be used again.
+    """
+    steps = {name: getattr(rollout, name) for name in TransitionReplay._fields if name != "stored"}
+    return _write_transitions(replay, steps)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _write_transitions(replay: TransitionReplay, steps: dict[str, jax.Array]) -> TransitionReplay:
+    size, length = len(replay.reward), len(steps["reward"])
+    kept = min(size, length)  # the newest, where not all find room
+    slots = (replay.stored + jnp.arange(length - kept, length, dtype=jnp.int32)) % size
+    fields = {name: getattr(replay, name).at[slots].set(x[-kept:]) for name, x in steps.items()}
+    return TransitionReplay(**fields, stored=replay.stored + length)
+
+
+Replay = TypeVar("Replay", BatchReplay, ChunkReplay, TransitionReplay)
+
+
+def pack(replay: BatchReplay | ChunkReplay | TransitionReplay) -> dict[str, np.ndarray[Any, Any]]:
     """The replay as arrays for a file.
 
     Empty slots are left out, and of the next observations all that stand in the following row
     anyway, which halves the file.
     """
     filled = replay.filled
-    arrays = {name: np.asarray(value)[:filled] for name, value in replay._asdict().items()}
+    arrays = {
+        name: np.asarray(value)[:filled] if value.ndim else np.asarray(value)
+        for name, value in replay._asdict().items()
+    }
     following = arrays.pop("next_observation").reshape(-1, replay.observation.shape[-1])
     observation = arrays["observation"].reshape(following.shape)
     jumps = np.ones(len(following), np.bool_)
-    jumps[:-1] = np.any(_bits(following[:-1]) != _bits(observation[1:]), axis=1)
+    for start in range(0, len(following) - 1, 10_000):  # in parts, to save memory
+        stop = min(start + 10_000, len(following) - 1)
+        here, there = following[start:stop], observation[start + 1 : stop + 1]
+        jumps[start:stop] = np.any(_bits(here) != _bits(there), axis=1)
     return {**arrays, "jump_row": np.flatnonzero(jumps), "jump_observation": following[jumps]}
 
 
@@ -195,6 +260,8 @@ def unpack(arrays: dict[str, np.ndarray[Any, Any]], empty: Replay) -> Replay:
     filled = len(observation)
 
     def place(name: str, blank: jax.Array) -> jax.Array:
+        if not blank.ndim:
+            return jnp.asarray(arrays[name])
         whole = np.array(blank)
         whole[:filled] = arrays[name]
         return jnp.asarray(whole)

@@ -66,11 +66,11 @@ def _run(
     terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
     finals: dict[int, Any] = {}
     episodes: list[tuple[float, int]] = []
-    t = 0
+    t, acting = 0, actor.episode(*lane.name)
     try:
         for t in range(steps):
             observations[t] = _flat(lane.observation)
-            action, mean = actor(observations[t], noise[t])
+            action, mean = acting(observations[t], noise[t])
             actions[t], means[t] = action, mean
             result = lane.env.step(actor.bound(action))
             lane.observation, reward, terminated, truncated, _ = result
@@ -82,6 +82,7 @@ def _run(
                 finals[t] = np.array(lane.observation)  # a reset may write into the same array
                 episodes.append((lane.episode_return, lane.episode_length))
                 lane.start()
+                acting = actor.episode(*lane.name)
         following = np.empty_like(observations)
         following[:-1] = observations[1:]
         following[-1] = _flat(lane.observation)

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from disc import checkpoint, files, logs, machine, normalize, policy
-from disc.networks import GaussianPolicy, Linear
 from disc.policy import PolicyFile
 from disc.train import Plan, due
 from disc.types import DiscError, Metrics
@@ -188,26 +187,13 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def write_policy(agent: Agent, path: Path) -> None:
     """Write an agent's policy file."""
-    networks: dict[str, Any] = {}
-    policy_parameters: GaussianPolicy = agent.state.policy.parameters
-    for name, layers in (
-        ("policy", policy_parameters.mean),
-        ("value", agent.state.value.parameters),
-    ):
-        for i, layer in enumerate(layers):
-            networks[f"{name}/weight_{i}"] = np.asarray(layer.weight)
-            networks[f"{name}/bias_{i}"] = np.asarray(layer.bias)
     acting = agent.policy
     moments = agent.state.normalizer
     tensors = {
-        **networks,
-        "policy/log_std": acting.log_std,
-        "normalizer/observation_mean": acting.observation_mean,
-        "normalizer/observation_inverse_std": acting.observation_inverse_std,
+        **_named(agent.state.parameters()),
+        **acting.tensors(),
         "normalizer/moments_mean": moments.observation.mean,
         "normalizer/moments_variance": moments.observation.variance,
-        "action/low": acting.action_low,
-        "action/high": acting.action_high,
     }
     info = {
         "algorithm": agent.algorithm.NAME,
@@ -217,10 +203,7 @@ def write_policy(agent: Agent, path: Path) -> None:
         "seed": agent.seed,
         "num_envs": agent.num_envs,
         "step": agent.state.step,
-        "observation_shape": acting.observation_shape,
-        "action_shape": acting.action_shape,
-        "clip_actions": acting.clip_actions,
-        "observation_clip": acting.observation_clip,
+        **acting.header(),
         "config": dataclasses.asdict(agent.config),
         "statistics": {
             "observations": moments.observation.samples,
@@ -234,24 +217,32 @@ def write_policy(agent: Agent, path: Path) -> None:
     policy.write(path, tensors, info)
 
 
+def _named(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Networks as arrays by name: `policy/weight_0`, `policy/log_std`, `value/1/bias_2`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(parameters)
+    return {_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    """A layer's number stands behind the name of its array; the word `mean` is left out."""
+    words = [jax.tree_util.keystr((key,), simple=True) for key in path]
+    words = [word for word in words if word != "mean"]
+    if len(words) > 2 and words[-2].isdigit():
+        words[-2:] = [f"{words[-1]}_{words[-2]}"]
+    return "/".join(words)
+
+
 def read_networks(state: Any, file: PolicyFile) -> Any:
     """A fresh state with the networks and statistics of a policy file."""
     tensors, info = file.tensors, file.info
 
-    def layers(name: str) -> tuple[Linear, ...]:
-        depth = sum(key.startswith(f"{name}/weight_") for key in tensors)
-        return tuple(
-            Linear(
-                jnp.asarray(tensors[f"{name}/weight_{i}"]), jnp.asarray(tensors[f"{name}/bias_{i}"])
-            )
-            for i in range(depth)
-        )
-
-    parameters = GaussianPolicy(layers("policy"), jnp.asarray(tensors["policy/log_std"]))
-    value = layers("value")
-    for loaded, fresh in ((parameters, state.policy.parameters), (value, state.value.parameters)):
-        if jax.tree.map(jnp.shape, loaded) != jax.tree.map(jnp.shape, fresh):
+    def place(path: Any, blank: jax.Array) -> jax.Array:
+        array = tensors.get(_name(path))
+        if array is None or array.shape != blank.shape:
             raise DiscError("the policy file's networks do not fit this environment and options.")
+        return jnp.asarray(array)
+
+    parameters = jax.tree_util.tree_map_with_path(place, state.parameters())
     statistics = info["statistics"]
     normalizer = normalize.Normalizer(
         normalize.Moments(
@@ -266,4 +257,4 @@ def read_networks(state: Any, file: PolicyFile) -> Any:
         ),
         state.normalizer.running,
     )
-    return state.start_from(parameters, value, normalizer)
+    return state.start_from(parameters, normalizer)

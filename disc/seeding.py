@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-NETWORKS, NOISE, MINIBATCHES, ENVIRONMENTS, EVALUATION = range(5)
+NETWORKS, NOISE, MINIBATCHES, ENVIRONMENTS, EVALUATION, PARAMETERS = range(6)
 
 
 def generator(seed: int, stream: int, *position: int) -> np.random.Generator:

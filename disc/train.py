@@ -64,13 +64,20 @@ def train(
     """
     algorithm, config, env = agent.algorithm, agent.config, agent.env
     act = partial(algorithm.act, config, env.spec)
+    explore = partial(algorithm.explore, config, env.spec)
     with interruptible(say) as interrupted:
         while agent.state.step < plan.steps:
-            clock, before = time.perf_counter(), agent.state.step
-            rollout = collect(env, act, agent.state, config.horizon, agent.threads)
-            sampled = time.perf_counter()
-            state = agent.state = algorithm.observe(config, agent.state, rollout)
-            state, metrics = algorithm.update(config, state, agent.threads)
+            clock, before, sampling = time.perf_counter(), agent.state.step, 0.0
+            rollouts, measured = [], []
+            for _ in range(config.horizon // config.at_once):  # one, or as off-policy learners ask
+                start = time.perf_counter()
+                rollout = collect(env, explore, agent.state, config.at_once, agent.threads)
+                sampling += time.perf_counter() - start
+                state = agent.state = algorithm.observe(config, agent.state, rollout)
+                agent.state, metrics = algorithm.update(config, state, agent.threads)
+                rollouts.append(rollout)
+                measured.append(metrics)
+            state, metrics = agent.state, average(measured)
             if not all(math.isfinite(metrics[name]) for name in FINITE if name in metrics):
                 raise DiscError(
                     f"the update at step {state.step:,} gave a number that is not finite; lower "
@@ -79,7 +86,6 @@ def train(
             updated = time.perf_counter()
 
             checkpoint = due(plan.checkpoint_every, before, state.step)
-            agent.state = state
             if checkpoint:
                 renew(agent)
                 state = agent.state
@@ -103,9 +109,9 @@ def train(
                 "step": state.step,
                 "time/elapsed": agent.elapsed,
                 **scores,
-                **describe(rollout, env.spec),
+                **describe(rollouts, env.spec),
                 **metrics,
-                "time/sampling": sampled - clock,
+                "time/sampling": sampling,
                 "time/evaluating": done - updated,
             }
             row = {name: float(f"{value:.9g}") for name, value in row.items()}
@@ -132,15 +138,30 @@ def due(every: int, before: int, after: int) -> bool:
     return every > 0 and after // every > before // every
 
 
-def describe(rollout: Rollout, spec: Spec) -> Metrics:
+def average(measured: list[Metrics]) -> Metrics:
+    """What the rounds of an iteration measured: means, but the sums of times."""
+    names = dict.fromkeys(name for found in measured for name in found)
+    row = {}
+    for name in names:
+        values = [float(found[name]) for found in measured if name in found]
+        row[name] = sum(values) / (1 if name.startswith("time/") else len(values))
+    return row
+
+
+def describe(rollouts: list[Rollout], spec: Spec) -> Metrics:
     """Returns and lengths of the episodes that ended, and how the actions lie to their bounds."""
-    outside = (rollout.action < spec.action_low) | (rollout.action > spec.action_high)
-    ended = len(rollout.returns) > 0
+    returns, lengths, action = (
+        np.concatenate([getattr(rollout, name) for rollout in rollouts])
+        for name in ("returns", "lengths", "action")
+    )
+    ended = len(returns) > 0
     return {
-        "train/return": float(np.mean(rollout.returns)) if ended else math.nan,
-        "train/length": float(np.mean(rollout.lengths)) if ended else math.nan,
-        "train/episodes": len(rollout.returns),
-        "train/actions_outside": float(np.mean(outside)),
+        "train/return": float(np.mean(returns)) if ended else math.nan,
+        "train/length": float(np.mean(lengths)) if ended else math.nan,
+        "train/episodes": len(returns),
+        "train/actions_outside": float(
+            np.mean((action < spec.action_low) | (action > spec.action_high))
+        ),
     }
 
 

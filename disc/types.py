@@ -42,7 +42,7 @@ class Rollout(NamedTuple):
     observation: Floats  # (N, S) raw
     action: Floats  # (N, D) as sampled, never clipped
     mean: Floats  # (N, D) of the behaviour policy
-    log_std: Floats  # (D,) of the behaviour policy
+    log_std: Floats  # (D,) of the behaviour policy, NaN if it is no Gaussian
     reward: Floats  # (N,) raw
     next_observation: Floats  # (N, S) raw; at an episode's end its true final observation
     terminated: Bools  # (N,)
@@ -64,6 +64,10 @@ class Actor(Protocol):
         """(S,), (D,) standard normal → action (D,), mean (D,)."""
         ...
 
+    def episode(self, *name: int) -> Actor:
+        """What acts in one episode; the numbers name it, for one that draws itself anew."""
+        ...
+
     def bound(self, action: Floats) -> Floats:
         """The action as the environment gets it."""
         ...
@@ -76,5 +80,6 @@ class Algorithm(Protocol):
     Config: type[Any]
     init: Callable[..., Any]  # (config, spec, num_envs, seed) → State
     observe: Callable[..., Any]  # (config, state, rollout) → State
-    act: Callable[..., Any]  # (config, spec, state) → Actor
+    act: Callable[..., Any]  # (config, spec, state) → Policy
+    explore: Callable[..., Any]  # (config, spec, state) → Actor that collects the next steps
     update: Callable[..., tuple[Any, Metrics]]  # (config, state, threads) → State, metrics

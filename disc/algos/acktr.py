@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from disc import actor_critic, distributions, minibatch, networks, optim, seeding
-from disc.actor_critic import ActorCritic, act, observe
+from disc.actor_critic import ActorCritic, act, explore, observe
 from disc.algos.ppo import estimate
-from disc.config import Checker, CommonConfig
+from disc.config import Checker, GaussianConfig
 from disc.minibatch import Rows
 from disc.networks import MLP, GaussianPolicy
 from disc.optim import Learner
 from disc.types import Metrics, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "init", "observe", "update"]
+__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "acktr"
 
@@ -27,7 +27,7 @@ STEP_SIZES = (1e-8, 1.0)  # where the policy's step size is kept (published code
 
 
 @dataclass(frozen=True)
-class Config(CommonConfig):
+class Config(GaussianConfig):
     """Options of ACKTR."""
 
     horizon: int = 2500

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from disc import actor_critic, advantages, importance, snapshot, surrogates
-from disc.actor_critic import ActorCritic, act, observe
+from disc.actor_critic import ActorCritic, act, explore, observe
 from disc.config import BatchConfig, Checker
 from disc.minibatch import Parts, Rows
 from disc.networks import MLP, Activation, GaussianPolicy
@@ -19,7 +19,7 @@ from disc.replay import BatchReplay
 from disc.snapshot import Estimate
 from disc.types import Metrics, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "init", "observe", "update"]
+__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "ppo"
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from disc import actor_critic, advantages, importance, snapshot
-from disc.actor_critic import ActorCritic, act, observe
+from disc.actor_critic import ActorCritic, act, explore, observe
 from disc.algos.ppo import policy_loss
 from disc.config import BatchConfig, Checker
 from disc.networks import MLP, GaussianPolicy
@@ -18,7 +18,7 @@ from disc.replay import BatchReplay
 from disc.snapshot import Estimate
 from disc.types import Metrics, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "init", "observe", "update"]
+__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "ppo-amber"
 

@@ -14,14 +14,14 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from disc import actor_critic, distributions, minibatch, networks, optim, seeding, surrogates
-from disc.actor_critic import ActorCritic, act, observe
+from disc.actor_critic import ActorCritic, act, explore, observe
 from disc.algos.ppo import estimate
-from disc.config import Checker, CommonConfig
+from disc.config import Checker, GaussianConfig
 from disc.minibatch import Parts, Rows
 from disc.networks import MLP, GaussianPolicy
 from disc.types import Metrics, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "init", "observe", "update"]
+__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "trpo"
 
@@ -29,7 +29,7 @@ KL_SLACK = 1.5  # a step is accepted up to this many times the limit (published 
 
 
 @dataclass(frozen=True)
-class Config(CommonConfig):
+class Config(GaussianConfig):
     """Options of TRPO."""
 
     horizon: int = 1024

@@ -11,7 +11,7 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +21,14 @@ import optax
 from disc import actor_critic, consistency, distributions, networks, normalize, optim, seeding
 from disc import replay as replays
 from disc.actor_critic import Networks
-from disc.config import Checker, CommonConfig
+from disc.config import Checker, GaussianConfig
 from disc.networks import MLP, GaussianPolicy
 from disc.normalize import Normalizer
-from disc.policy import Policy
+from disc.policy import Gaussian
 from disc.replay import ChunkReplay
 from disc.types import Floats, Metrics, Rollout, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "init", "observe", "update"]
+__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "trust-pcl"
 
@@ -37,7 +37,7 @@ FIRST_LAMBDA = 500.0  # λ's goal while fewer than 9 episodes have ended (publis
 
 
 @dataclass(frozen=True)
-class Config(CommonConfig):
+class Config(GaussianConfig):
     """Options of Trust-PCL."""
 
     horizon: int = 1000
@@ -112,10 +112,10 @@ class State(Networks):
     returns: Floats  # (K,) of the last episodes, the newest last; NaN before there are so many
     lengths: Floats  # (K,) and their lengths
 
-    def start_from(self, policy: GaussianPolicy, value: MLP, normalizer: Normalizer) -> Self:
+    def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
         """This fresh state with the networks of another run, the targets at the same place."""
-        state = super().start_from(policy, value, normalizer)
-        return dataclasses.replace(state, targets=Pair(policy, value))
+        state = super().start_from(parameters, normalizer)
+        return dataclasses.replace(state, targets=Pair(**parameters))
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
@@ -137,9 +137,13 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     )
 
 
-def act(config: Config, spec: Spec, state: State) -> Policy:
-    """The behaviour policy of the next rollout; observations as they are."""
+def act(config: Config, spec: Spec, state: State) -> Gaussian:
+    """The current policy; observations as they are."""
     return dataclasses.replace(actor_critic.act(config, spec, state), observation_clip=None)
+
+
+explore = act
+"""The behaviour policy of the next rollout: it samples."""
 
 
 def observe(config: Config, state: State, rollout: Rollout) -> State:

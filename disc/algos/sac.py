@@ -1,0 +1,190 @@
+"""SAC (Haarnoja et al., 2018): soft actor-critic, off-policy, with as much entropy as asked for.
+
+The policy is a Gaussian squashed by tanh; it moves towards exp(Q/α), where the temperature α is
+itself moved until the policy's entropy is what it should be. The form of the first paper, which
+the DISC paper compares with, has no such α but a reward scale, and a network V of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+
+from disc import distributions, networks, off_policy, optim
+from disc.config import Checker, OffPolicyConfig
+from disc.networks import MLP
+from disc.normalize import Scale
+from disc.off_policy import ADAM_EPSILON, Batch, Measured, OffPolicy, observe
+from disc.policy import LOG_STD_RANGE, Squashed
+from disc.types import Actor, Metrics, Spec
+
+__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+
+NAME = "sac"
+
+
+@dataclass(frozen=True)
+class Config(OffPolicyConfig):
+    """Options of SAC."""
+
+    widths: tuple[int, ...] = (256, 256)
+    """Hidden layers of all networks (original)."""
+    learning_rate: float = 3e-4
+    """Adam's step size, for all networks and the temperature (original)."""
+    tau: float = 0.005
+    """τ: how far the targets move towards their networks at each gradient step (original)."""
+    form: str = "automatic"
+    """automatic: the temperature is learned (second paper). 2018: the first paper's form with a
+    network V and a fixed temperature of 1, which DISC was compared with."""
+    target_entropy: float | None = None
+    """automatic: the entropy that the policy should have; −D by default (second paper)."""
+    reward_scale: float | None = None
+    """Rewards are multiplied by this. By default 1 in the automatic form; in the 2018 form 5, on
+    Humanoid 20 and on HumanoidStandup 100 (DISC's comparison)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = Checker(self)
+        check.rate("learning_rate")
+        check.within(0, 1, "tau")
+        check.one_of("form", "automatic", "2018")
+        if self.reward_scale is not None:
+            check.above_zero("reward_scale")
+
+    def suited(self, task: str) -> Self:
+        """Fill in the reward scale too."""
+        config = super().suited(task)
+        if config.reward_scale is not None:
+            return config
+        known = {"Humanoid-": 20.0, "HumanoidStandup-": 100.0}
+        published = next((c for name, c in known.items() if task.startswith(name)), 5.0)
+        return replace(config, reward_scale=published if self.form == "2018" else 1.0)
+
+
+class Critics(NamedTuple):
+    """The twin Q and, in the 2018 form, V."""
+
+    q: tuple[MLP, MLP]  # S + D → 1
+    v: MLP | None  # S → 1
+
+
+class Learned(NamedTuple):
+    """What a gradient step changes."""
+
+    policy: optim.Learner  # of an MLP, S → 2D: mean and log σ before the tanh
+    value: optim.Learner  # of Critics
+    temperature: optim.Learner  # of log α, (); stays in the 2018 form
+    target: Any  # of V in the 2018 form, else of the twin Q
+
+    def at(self, policy: MLP, value: Critics, temperature: jax.Array) -> Learned:
+        """At rest, with these parameters of another run and targets at the same place."""
+        return rest(policy, value, temperature)
+
+
+def rest(policy: MLP, value: Critics, temperature: jax.Array) -> Learned:
+    """Networks that have not moved yet."""
+    target = jax.tree.map(jnp.copy, value.q if value.v is None else value.v)
+    return Learned(optim.init(policy), optim.init(value), optim.init(temperature), target)
+
+
+class State(OffPolicy):
+    """Everything that changes during a run of SAC; its normaliser stays empty."""
+
+
+def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
+    """A fresh state; α = 1."""
+    rng, s, d = off_policy.generator(seed), spec.observation_size, spec.action_size
+    policy = networks.init_uniform(rng, (s, *config.widths, 2 * d))
+    first, second = (networks.init_uniform(rng, (s + d, *config.widths, 1)) for _ in range(2))
+    v = networks.init_uniform(rng, (s, *config.widths, 1)) if config.form == "2018" else None
+    learned = rest(policy, Critics((first, second), v), jnp.zeros(()))
+    return State(**off_policy.init(config, spec, num_envs, seed, learned))
+
+
+def act(config: Config, spec: Spec, state: State) -> Squashed:
+    """The current policy."""
+    return Squashed(**off_policy.policy_fields(spec, state, state.policy.parameters))
+
+
+def explore(config: Config, spec: Spec, state: State) -> Actor:
+    """The behaviour policy of the next steps: the current one samples, after random ones."""
+    return off_policy.explore(config, spec, state, act(config, spec, state))
+
+
+def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
+    """As many gradient steps as an update has."""
+    return off_policy.improve(config, state, learn)
+
+
+def learn(
+    config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
+) -> tuple[Learned, Measured]:
+    """One gradient step of critics, policy and temperature."""
+    here, there = jax.random.split(key)
+    alpha = jnp.exp(learned.temperature.parameters)
+    policy: MLP = learned.policy.parameters
+    assert config.reward_scale is not None, "config.suited fills it in"
+
+    if config.form == "2018":
+        next_value = networks.forward(learned.target, batch.next_observation, jax.nn.relu)[:, 0]
+    else:
+        action, log_pi = sample(policy, batch.next_observation, there)
+        next_value = off_policy.least(learned.target, batch.next_observation, action)
+        next_value = next_value - alpha * log_pi
+    y = off_policy.target(batch, next_value, config.gamma, config.reward_scale)
+
+    def value_loss(critics: Critics) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        loss, mean_q = off_policy.value_loss(critics.q, batch.observation, batch.action, y)
+        if critics.v is None:
+            return loss, (loss, mean_q)
+        action, log_pi = sample(policy, batch.observation, there)
+        soft = off_policy.least(learned.value.parameters.q, batch.observation, action) - log_pi
+        v = networks.forward(critics.v, batch.observation, jax.nn.relu)[:, 0]
+        error = jnp.square(v - jax.lax.stop_gradient(soft))
+        return loss + jnp.mean(error), (loss, mean_q)
+
+    gradient, (loss, mean_q) = jax.grad(value_loss, has_aux=True)(learned.value.parameters)
+    value = optim.step(learned.value, gradient, config.learning_rate, ADAM_EPSILON)
+
+    def policy_loss(policy: MLP) -> tuple[jax.Array, jax.Array]:
+        action, log_pi = sample(policy, batch.observation, here)
+        q = off_policy.least(value.parameters.q, batch.observation, action)
+        return jnp.mean(alpha * log_pi - q), jnp.mean(log_pi)
+
+    (cost, log_pi), gradient = jax.value_and_grad(policy_loss, has_aux=True)(policy)
+    moved = optim.step(learned.policy, gradient, config.learning_rate, ADAM_EPSILON)
+
+    temperature = learned.temperature
+    if config.form == "automatic":
+        goal = config.target_entropy
+        goal = -batch.action.shape[1] if goal is None else goal
+        gradient = temperature_gradient(log_pi, goal)
+        temperature = optim.step(temperature, gradient, config.learning_rate, ADAM_EPSILON)
+    critics: Critics = value.parameters
+    followed = critics.q if critics.v is None else critics.v
+    measured = {
+        "train/objective": -cost,
+        "train/value_loss": loss,
+        "train/q": mean_q,
+        "train/entropy": -log_pi,
+        "train/temperature": alpha,
+    }
+    return Learned(
+        moved, value, temperature, off_policy.follow(learned.target, followed, config.tau)
+    ), measured
+
+
+def sample(policy: MLP, observation: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """An action a = tanh(m(s) + σ(s)·noise) and log π(a|s): (M, D) and (M,)."""
+    mean, log_std = jnp.split(networks.forward(policy, observation, jax.nn.relu), 2, axis=1)
+    log_std = jnp.clip(log_std, *LOG_STD_RANGE)
+    u = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+    return jnp.tanh(u), distributions.squashed_log_density(u, mean, log_std)
+
+
+def temperature_gradient(log_pi: jax.Array, target_entropy: float) -> jax.Array:
+    """Of −log α · (mean log π + target entropy) by log α: α grows while entropy is short."""
+    return -(log_pi + target_entropy)

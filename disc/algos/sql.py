@@ -1,0 +1,190 @@
+"""SQL (Haarnoja et al., 2017): soft Q-learning, with a network that samples from exp Q.
+
+The policy is no density but a sampler a = f(s, noise); Stein variational gradients move its samples
+until they lie as exp Q(s, ·) does. It has no mean action, and is evaluated as it samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+
+from disc import networks, off_policy, optim, particles
+from disc.config import Checker, OffPolicyConfig
+from disc.networks import MLP
+from disc.normalize import Scale
+from disc.off_policy import ADAM_EPSILON, Batch, Measured, OffPolicy, observe
+from disc.policy import Sampler
+from disc.types import Actor, Metrics, Spec
+
+__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+
+NAME = "sql"
+
+REWARD_SCALES = {  # published
+    "Ant-": 300.0,
+    "HalfCheetah-": 30.0,
+    "Hopper-": 30.0,
+    "Humanoid-": 100.0,
+    "Walker2d-": 10.0,
+}
+
+
+@dataclass(frozen=True)
+class Config(OffPolicyConfig):
+    """Options of SQL."""
+
+    widths: tuple[int, ...] = (128, 128)
+    """Hidden layers of all networks (published code)."""
+    batch_size: int = 128
+    """Transitions in a gradient step (published code)."""
+    learning_rate: float = 3e-4
+    """Adam's step size, for all networks (published code)."""
+    reward_scale: float | None = None
+    """Rewards are multiplied by this: the larger, the less random the policy. By default as
+    published: 30 on Hopper and HalfCheetah, 10 on Walker2d, 300 on Ant, 100 on Humanoid; 1
+    elsewhere, where you should choose it."""
+    value_particles: int = 16
+    """Uniform actions that the soft value is estimated from (published code)."""
+    fixed_particles: int = 8
+    """Actions of the policy at which Q is differentiated (published code: 16 in all, in halves)."""
+    moved_particles: int = 8
+    """Actions of the policy that are moved (published code: 16 in all, in halves)."""
+    target_interval: int = 1000
+    """Gradient steps after which the critics are copied to their targets (published code)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = Checker(self)
+        check.rate("learning_rate")
+        check.at_least(1, "value_particles", "moved_particles", "target_interval")
+        check.at_least(2, "fixed_particles")
+        if self.reward_scale is not None:
+            check.above_zero("reward_scale")
+
+    def suited(self, task: str) -> Self:
+        """Fill in the reward scale too."""
+        config = super().suited(task)
+        if config.reward_scale is not None:
+            return config
+        published = (c for name, c in REWARD_SCALES.items() if task.startswith(name))
+        return replace(config, reward_scale=next(published, 1.0))
+
+
+class Learned(NamedTuple):
+    """What a gradient step changes."""
+
+    policy: optim.Learner  # of an MLP, S + D → D
+    value: optim.Learner  # of two MLPs, S + D → 1
+    target: tuple[MLP, MLP]
+    updates: jax.Array  # () int32, gradient steps
+
+    def at(self, policy: MLP, value: tuple[MLP, MLP]) -> Learned:
+        """At rest, with these parameters of another run and targets at the same place."""
+        return rest(policy, value)
+
+
+def rest(policy: MLP, value: tuple[MLP, MLP]) -> Learned:
+    """Networks that have not moved yet."""
+    target = jax.tree.map(jnp.copy, value)
+    return Learned(optim.init(policy), optim.init(value), target, jnp.int32(0))
+
+
+class State(OffPolicy):
+    """Everything that changes during a run of SQL; its normaliser stays empty."""
+
+
+def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
+    """A fresh state; the sampler's noise has as many dimensions as the action."""
+    rng, s, d = off_policy.generator(seed), spec.observation_size, spec.action_size
+    policy = networks.init_uniform(rng, (s + d, *config.widths, d))
+    first, second = (networks.init_uniform(rng, (s + d, *config.widths, 1)) for _ in range(2))
+    learned = rest(policy, (first, second))
+    return State(**off_policy.init(config, spec, num_envs, seed, learned))
+
+
+def act(config: Config, spec: Spec, state: State) -> Sampler:
+    """The current policy; it always samples."""
+    return Sampler(**off_policy.policy_fields(spec, state, state.policy.parameters))
+
+
+def explore(config: Config, spec: Spec, state: State) -> Actor:
+    """The behaviour policy of the next steps, after random ones."""
+    return off_policy.explore(config, spec, state, act(config, spec, state))
+
+
+def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
+    """As many gradient steps as an update has."""
+    return off_policy.improve(config, state, learn)
+
+
+def learn(
+    config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
+) -> tuple[Learned, Measured]:
+    """One gradient step of critics and sampler."""
+    uniform, normal = jax.random.split(key)
+    size, dimensions = batch.action.shape
+    assert config.reward_scale is not None, "config.suited fills it in"
+
+    shape = (size, config.value_particles, dimensions)
+    actions = jax.random.uniform(uniform, shape, minval=-1.0, maxval=1.0)
+    q = off_policy.least(learned.target, batch.next_observation, actions)
+    next_value = particles.soft_value(q, dimensions)
+    y = off_policy.target(batch, next_value, config.gamma, config.reward_scale)
+
+    (loss, mean_q), gradient = jax.value_and_grad(off_policy.value_loss, has_aux=True)(
+        learned.value.parameters, batch.observation, batch.action, y
+    )
+    value = optim.step(learned.value, gradient, config.learning_rate, ADAM_EPSILON)
+
+    count = config.fixed_particles + config.moved_particles
+    noise = jax.random.normal(normal, (size, count, dimensions))
+    fixed_noise, moved_noise = (
+        noise[:, : config.fixed_particles],
+        noise[:, config.fixed_particles :],
+    )
+    fixed = sample(learned.policy.parameters, batch.observation, fixed_noise)
+    score, objective = jax.grad(log_density, argnums=2, has_aux=True)(
+        value.parameters, batch.observation, fixed
+    )
+
+    def policy_loss(policy: MLP) -> jax.Array:
+        moved = sample(policy, batch.observation, moved_noise)
+        direction = particles.stein_direction(fixed, jax.lax.stop_gradient(moved), score)
+        return -jnp.mean(jnp.sum(moved * direction, axis=2))
+
+    gradient = jax.grad(policy_loss)(learned.policy.parameters)
+    policy = optim.step(learned.policy, gradient, config.learning_rate, ADAM_EPSILON)
+    updates = learned.updates + 1
+    due = updates % config.target_interval == 0
+    target = jax.tree.map(
+        lambda old, new: jnp.where(due, new, old), learned.target, value.parameters
+    )
+    measured = {
+        "train/objective": objective,
+        "train/value_loss": loss,
+        "train/q": mean_q,
+        "train/soft_value": jnp.mean(next_value),
+        "train/action_spread": jnp.mean(jnp.std(fixed, axis=1)),
+    }
+    return Learned(policy, value, target, updates), measured
+
+
+def sample(policy: MLP, observation: jax.Array, noise: jax.Array) -> jax.Array:
+    """Actions tanh(f(s, ξ)) for K draws of noise: (M, S), (M, K, D) → (M, K, D)."""
+    return jnp.tanh(networks.forward_pairs(policy, observation, noise))
+
+
+def log_density(
+    critics: tuple[MLP, MLP], observation: jax.Array, action: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Σ min Q(s, a) + Σ_d log(1 − a_d²) over all actions (M, K, D), and mean Q.
+
+    Its gradient by an action is that action's score: the density exp Q before the tanh.
+    """
+    q = off_policy.least(critics, observation, action)
+    squash = jnp.log(1.0 - jnp.square(action) + 1e-6)
+    return jnp.sum(q) + jnp.sum(squash), jnp.mean(q)

@@ -1,0 +1,284 @@
+"""What DDPG, TD3, SAC and SQL have in common: state, exploring at random, storing, updating.
+
+Each brings `learn`, one gradient step of all its networks on one batch of stored steps; `improve`
+compiles as many of them as an update has into one call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc import machine, networks, normalize, optim, seeding
+from disc import replay as replays
+from disc.config import OffPolicyConfig
+from disc.networks import Layers
+from disc.normalize import Normalizer, Scale
+from disc.policy import Uniform
+from disc.replay import TransitionReplay
+from disc.types import Actor, DiscError, Metrics, Rollout, Spec
+
+ADAM_EPSILON = 1e-8  # of all originals
+
+
+class Learned(Protocol):
+    """All that one gradient step changes: a `NamedTuple` in each algorithm's file."""
+
+    policy: optim.Learner
+    value: optim.Learner
+
+    def at(self, **parameters: Any) -> Self:
+        """At rest, with these parameters of another run and targets at the same place."""
+        ...
+
+
+class Bounds(NamedTuple):
+    """Where actions lie: center ± reach. Networks see them within ±1."""
+
+    center: jax.Array  # (D,)
+    reach: jax.Array  # (D,)
+
+
+@dataclass(frozen=True)
+class OffPolicy:
+    """Everything that changes during a run, but the environments; and the actions' bounds."""
+
+    learned: Any  # Learned
+    normalizer: Normalizer
+    replay: TransitionReplay
+    bounds: Bounds
+    key: jax.Array  # (2,) uint32: all noise of the updates comes from it, and it moves on
+    seed: int  # all other randomness derives from the seed and these counters
+    step: int  # environment steps taken
+    iteration: int  # updates done
+
+    @property
+    def policy(self) -> optim.Learner:
+        """The policy and its optimiser."""
+        return self.learned.policy
+
+    @property
+    def value(self) -> optim.Learner:
+        """The critics and their optimiser."""
+        return self.learned.value
+
+    def parameters(self) -> dict[str, Any]:
+        """What a policy file holds: all networks but targets."""
+        learners = self.learned._asdict().items()
+        return {name: x.parameters for name, x in learners if isinstance(x, optim.Learner)}
+
+    def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
+        """This fresh state with the networks and statistics of another run."""
+        return replace(self, learned=self.learned.at(**parameters), normalizer=normalizer)
+
+
+State = TypeVar("State", bound=OffPolicy)
+
+
+def init(
+    config: OffPolicyConfig, spec: Spec, num_envs: int, seed: int, learned: Any
+) -> dict[str, Any]:
+    """The fields of a fresh `OffPolicy`.
+
+    Raises:
+        DiscError: the actions have no bounds, or the replay does not fit into memory.
+    """
+    low, high = spec.action_low, spec.action_high
+    if not np.isfinite([low, high]).all():
+        raise DiscError(
+            "this algorithm needs actions with bounds, and this environment's have none; wrap it "
+            "so that its action space is a Box with finite low and high."
+        )
+    machine.check_memory(
+        replays.transition_bytes(config.replay_size, spec),
+        f"a replay of {config.replay_size:,} steps",
+        "replay_size",
+    )
+    return {
+        "learned": learned,
+        "normalizer": normalize.init(spec.observation_size, num_envs),
+        "replay": replays.init_transitions(config.replay_size, spec),
+        "bounds": Bounds(jnp.asarray((low + high) / 2.0), jnp.asarray((high - low) / 2.0)),
+        "key": jax.random.PRNGKey(seed),
+        "seed": seed,
+        "step": 0,
+        "iteration": 0,
+    }
+
+
+def generator(seed: int) -> np.random.Generator:
+    """What the networks are drawn from."""
+    return seeding.generator(seed, seeding.NETWORKS)
+
+
+def policy_fields(spec: Spec, state: OffPolicy, layers: Layers) -> dict[str, Any]:
+    """The fields that the deployed policies of all four have in common."""
+    scale = normalize.scale(state.normalizer)
+    return {
+        "weights": tuple(np.array(layer.weight) for layer in layers),
+        "biases": tuple(np.array(layer.bias) for layer in layers),
+        "observation_mean": scale.mean,
+        "observation_inverse_std": scale.inverse_std,
+        "observation_shape": spec.observation_shape,
+        "action_low": spec.action_low,
+        "action_high": spec.action_high,
+        "action_shape": spec.action_shape,
+    }
+
+
+def explore(config: OffPolicyConfig, spec: Spec, state: OffPolicy, policy: Actor) -> Actor:
+    """The behaviour policy of the next steps: uniformly random at the start."""
+    if state.step < random_steps(config):
+        return Uniform(spec.action_low, spec.action_high, spec.action_shape)
+    return policy
+
+
+def random_steps(config: OffPolicyConfig) -> int:
+    """How many steps at the start are random."""
+    assert config.random_steps is not None, "config.suited fills it in"
+    return config.random_steps
+
+
+def observe(config: OffPolicyConfig, state: State, rollout: Rollout) -> State:
+    """The state after a rollout: steps stored."""
+    return replace(
+        state,
+        replay=replays.push_transitions(state.replay, rollout),
+        step=state.step + len(rollout.reward),
+    )
+
+
+class Batch(NamedTuple):
+    """Stored steps as a loss sees them."""
+
+    observation: jax.Array  # (B, S)
+    action: jax.Array  # (B, D) within ±1
+    reward: jax.Array  # (B,)
+    next_observation: jax.Array  # (B, S)
+    final: jax.Array  # (B,) bool: nothing follows
+
+
+def draw(
+    key: jax.Array,
+    replay: TransitionReplay,
+    bounds: Bounds,
+    size: int,
+    bootstrap_time_limits: bool,
+) -> Batch:
+    """`size` stored steps, uniformly and with replacement."""
+    filled = jnp.minimum(replay.stored, len(replay.reward))
+    row = jax.random.randint(key, (size,), 0, filled)
+    terminated, truncated = replay.terminated[row], replay.truncated[row]
+    return Batch(
+        observation=replay.observation[row],
+        action=(replay.action[row] - bounds.center) / bounds.reach,
+        reward=replay.reward[row],
+        next_observation=replay.next_observation[row],
+        final=terminated if bootstrap_time_limits else terminated | truncated,
+    )
+
+
+Measured = dict[str, jax.Array]
+Step = Callable[[Any, Any, Batch, jax.Array, Scale], tuple[Any, Measured]]
+"""(config, learned, batch, key, scale) → learned, measured"""
+
+
+def improve(config: Any, state: State, learn: Step) -> tuple[State, Metrics]:
+    """K gradient steps, each on a batch of its own; none while steps are random.
+
+    Returns:
+        The state after the update, and what was measured: means over the gradient steps, scalars
+        on the device.
+    """
+    if state.step <= random_steps(config):
+        return replace(state, iteration=state.iteration + 1), {}
+    clock = time.perf_counter()
+    scale = normalize.scale(state.normalizer)
+    learned, key, measured = jax.block_until_ready(
+        descend(learn, config, state.learned, state.key, state.replay, state.bounds, scale)
+    )
+    state = replace(state, learned=learned, key=key, iteration=state.iteration + 1)
+    return state, {**measured, "time/updating": time.perf_counter() - clock}
+
+
+@partial(jax.jit, static_argnames=("learn", "config"), donate_argnames="learned")
+def descend(
+    learn: Step,
+    config: Any,
+    learned: Any,
+    key: jax.Array,
+    replay: TransitionReplay,
+    bounds: Bounds,
+    scale: Scale,
+) -> tuple[Any, jax.Array, Measured]:
+    """All gradient steps of an update."""
+
+    def step(carry: tuple[Any, jax.Array], _: None) -> tuple[tuple[Any, jax.Array], Measured]:
+        learned, key = carry
+        key, rows, noise = jax.random.split(key, 3)
+        batch = draw(rows, replay, bounds, config.batch_size, config.bootstrap_time_limits)
+        learned, measured = learn(config, learned, batch, noise, scale)
+        return (learned, key), measured
+
+    (learned, key), measured = jax.lax.scan(step, (learned, key), length=config.updates)
+    return learned, key, {name: jnp.mean(values) for name, values in measured.items()}
+
+
+def target(batch: Batch, next_value: jax.Array, gamma: float, scale: float = 1.0) -> jax.Array:
+    """The goal c·r + γ V(s'), V = 0 where nothing follows, (B,); never differentiated."""
+    follows = jnp.where(batch.final, 0.0, next_value)
+    return jax.lax.stop_gradient(scale * batch.reward + gamma * follows)
+
+
+def q_values(critics: Sequence[Layers], observation: jax.Array, action: jax.Array) -> jax.Array:
+    """Each critic's Q(s, a), (C, M) or (C, M, K)."""
+    return jnp.stack([networks.q_value(critic, observation, action) for critic in critics])
+
+
+def least(critics: Sequence[Layers], observation: jax.Array, action: jax.Array) -> jax.Array:
+    """min_i Q_i(s, a), (M,) or (M, K)."""
+    return jnp.min(q_values(critics, observation, action), axis=0)
+
+
+def value_loss(
+    critics: Sequence[Layers], observation: jax.Array, action: jax.Array, y: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Σ_i mean (Q_i(s, a) − y)², and the critics' mean Q."""
+    found = q_values(critics, observation, action)
+    return jnp.sum(jnp.mean(jnp.square(found - y), axis=1)), jnp.mean(found)
+
+
+def deterministic_action(policy: Layers, observation: jax.Array) -> jax.Array:
+    """π(s) = tanh(network(s)): (M, S) → (M, D), within ±1."""
+    return jnp.tanh(networks.forward(policy, observation, jax.nn.relu))
+
+
+def policy_loss(policy: Layers, critic: Layers, observation: jax.Array) -> jax.Array:
+    """−mean Q(s, π(s)), whose gradient is the deterministic policy gradient."""
+    action = deterministic_action(policy, observation)
+    return -jnp.mean(networks.q_value(critic, observation, action))
+
+
+class Targets(NamedTuple):
+    """Target networks of an algorithm with a deterministic policy."""
+
+    policy: Any
+    value: Any
+
+
+def rest(policy: Any, value: Any) -> tuple[optim.Learner, optim.Learner, Targets]:
+    """Networks that have not moved yet, and targets at the same place."""
+    copies = jax.tree.map(jnp.copy, Targets(policy, value))
+    return optim.init(policy), optim.init(value), copies
+
+
+def follow(targets: Any, parameters: Any, tau: float) -> Any:
+    """Target networks (1 − τ) θ' + τ θ."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, targets, parameters)
