@@ -75,9 +75,11 @@ def shares(task: dict[str, Any]) -> dict[str, Any]:
     """Steps per second of training, and microseconds per step of sampling and of learning."""
     from disc.agent import AGENTS
 
-    agent = AGENTS[task["algorithm"]](task["env"], threads=task["cores"])
+    options = task.get("options", {})
+    agent = AGENTS[task["algorithm"]](task["env"], threads=task["cores"], **options)
     quiet = {"eval_every": 0, "checkpoint_every": 0, "progress": False}
-    agent.learn(WARM_UP * agent.config.horizon, **quiet)
+    first = getattr(agent.config, "random_steps", None) or 0  # nothing is learned before
+    agent.learn(task.get("warm_up", first + WARM_UP * agent.config.horizon), **quiet)
     before, clock = len(agent.metrics), time.perf_counter()
     agent.learn(task["steps"], **quiet)
     seconds, rows = time.perf_counter() - clock, agent.metrics[before:]
@@ -90,6 +92,43 @@ def shares(task: dict[str, Any]) -> dict[str, Any]:
         "steps_per_second": steps / seconds,
         "sampling": spent("sampling"),
         "learning": spent("reading", "updating"),
+    }
+
+
+def acting(task: dict[str, Any]) -> dict[str, Any]:
+    """Microseconds to sample an action: in numpy, and by the same network compiled."""
+    import jax
+    import jax.numpy as jnp
+
+    from disc import networks
+    from disc.agent import AGENTS
+
+    agent = AGENTS[task["algorithm"]](task["env"], threads=1)
+    spec, acting = agent.env.spec, agent.policy
+    rng = np.random.default_rng(0)
+    observation = rng.standard_normal(spec.observation_size).astype(np.float32)
+    noise = rng.standard_normal(spec.action_size).astype(np.float32)
+
+    @jax.jit
+    def compiled(layers: Any, observation: jax.Array, noise: jax.Array) -> jax.Array:
+        given = observation if task["algorithm"] != "sql" else jnp.concatenate([observation, noise])
+        found = networks.forward(layers, given[None], jax.nn.relu)[0]
+        size = spec.action_size
+        std = jnp.exp(found[size:]) if task["algorithm"] == "sac" else 0.1
+        return jnp.tanh(found[:size] + std * noise)
+
+    def clock(do: Any) -> float:
+        times = []
+        for _ in range(2_000):
+            start = time.perf_counter()
+            do()
+            times.append(time.perf_counter() - start)
+        return 1e6 * float(np.median(times))
+
+    layers = agent.state.policy.parameters
+    return {
+        "numpy": clock(lambda: acting.sample(observation, noise)),
+        "compiled": clock(lambda: np.asarray(compiled(layers, observation, noise))),
     }
 
 
@@ -215,7 +254,8 @@ def product(task: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Run the task in the first argument."""
     task = json.loads(sys.argv[1])
-    kinds = {"train": train, "shares": shares, "sampling": sampling, "product": product}
+    kinds = {"train": train, "shares": shares, "acting": acting}
+    kinds |= {"sampling": sampling, "product": product}
     result = kinds[task["kind"]](task)
     sys.stdout.write(json.dumps(result) + "\n")
 

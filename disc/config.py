@@ -72,7 +72,7 @@ class OffPolicyConfig(CommonConfig):
     """Gradient steps for every environment step (originals)."""
     random_steps: int | None = None
     """Steps at the start with uniformly random actions and no update. By default 10,000 on
-    HalfCheetah, Ant and the Humanoids, 1,000 elsewhere (original of TD3)."""
+    HalfCheetah and Ant (original of TD3) and on the Humanoids (ours), 1,000 elsewhere."""
     replay_size: int = 1_000_000
     """Transitions in the replay; the oldest make room (originals)."""
     batch_size: int = 256

@@ -126,13 +126,18 @@ def q_value(mlp: Layers, observation: jax.Array, action: jax.Array) -> jax.Array
 
 
 def _finish(layer: Linear | NormalizedLinear, product: jax.Array) -> jax.Array:
-    """A layer's output, given its inputs times its weights."""
-    y = product + layer.bias
+    """A layer's output, given its inputs times its weights, (..., out)."""
+
+    def row(x: jax.Array) -> jax.Array:
+        return x.reshape((1,) * (product.ndim - 1) + (-1,))
+
+    y = product + row(layer.bias)
     if isinstance(layer, Linear):
         return y
     centered = y - jnp.mean(y, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
-    return centered * jax.lax.rsqrt(variance + LAYER_NORM_EPSILON) * layer.scale + layer.shift
+    y = centered * jax.lax.rsqrt(variance + LAYER_NORM_EPSILON)
+    return y * row(layer.scale) + row(layer.shift)
 
 
 def forward_with_offsets(

@@ -90,11 +90,12 @@ def init(
     Raises:
         DiscError: the actions have no bounds, or the replay does not fit into memory.
     """
-    low, high = spec.action_low, spec.action_high
-    if not np.isfinite([low, high]).all():
+    low, high = (x.astype(np.float64) for x in (spec.action_low, spec.action_high))
+    reach = (high - low) / 2.0
+    if not np.all((reach > 0.0) & (reach < 1e30)):
         raise DiscError(
             "this algorithm needs actions with bounds, and this environment's have none; wrap it "
-            "so that its action space is a Box with finite low and high."
+            "so that its action space is a Box with finite low and high, low below high."
         )
     machine.check_memory(
         replays.transition_bytes(config.replay_size, spec),
@@ -105,7 +106,7 @@ def init(
         "learned": learned,
         "normalizer": normalize.init(spec.observation_size, num_envs),
         "replay": replays.init_transitions(config.replay_size, spec),
-        "bounds": Bounds(jnp.asarray((low + high) / 2.0), jnp.asarray((high - low) / 2.0)),
+        "bounds": Bounds(jnp.float32((low + high) / 2.0), jnp.float32(reach)),
         "key": jax.random.PRNGKey(seed),
         "seed": seed,
         "step": 0,
@@ -178,7 +179,7 @@ def draw(
     terminated, truncated = replay.terminated[row], replay.truncated[row]
     return Batch(
         observation=replay.observation[row],
-        action=(replay.action[row] - bounds.center) / bounds.reach,
+        action=(replay.action[row] - bounds.center[None]) / bounds.reach[None],
         reward=replay.reward[row],
         next_observation=replay.next_observation[row],
         final=terminated if bootstrap_time_limits else terminated | truncated,
@@ -252,7 +253,7 @@ def value_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Σ_i mean (Q_i(s, a) − y)², and the critics' mean Q."""
     found = q_values(critics, observation, action)
-    return jnp.sum(jnp.mean(jnp.square(found - y), axis=1)), jnp.mean(found)
+    return jnp.sum(jnp.mean(jnp.square(found - y[None]), axis=1)), jnp.mean(found)
 
 
 def deterministic_action(policy: Layers, observation: jax.Array) -> jax.Array:

@@ -29,7 +29,8 @@ class Train:
     threads: int | None = None
     """Cores to use; all there are by default. Give 1 to run several side by side."""
     num_envs: int = 1
-    """Environments; the horizon's steps are split over them."""
+    """Environments; the steps that are collected at once (--horizon, off-policy
+    --steps-per-update) are split over them."""
     env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
         default_factory=dict
     )

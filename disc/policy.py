@@ -40,6 +40,7 @@ class Policy(ABC):
     action_low: Floats  # (D,)
     action_high: Floats  # (D,)
     action_shape: tuple[int, ...]
+    clip_actions: bool = False  # to their bounds, before the environment sees them
     rng: np.random.Generator = field(init=False, repr=False, default_factory=np.random.default_rng)
 
     kind: ClassVar[str]
@@ -92,13 +93,14 @@ class Policy(ABC):
         else:
             noise = self.rng.standard_normal((len(x), len(self.action_low)), np.float32)
             action = self.sample(x, noise)
-        action = self.clip(action) if clip else self.bound(action)
+        if self.clip_actions if clip is None else clip:
+            action = self.clip(action)
         action = action.reshape(-1, *self.action_shape)
         return (action[0] if single else action), None
 
     def bound(self, action: Floats) -> Floats:
-        """The action as the environment gets it: shaped."""
-        return action.reshape(*action.shape[:-1], *self.action_shape)
+        """The action (D,) as the environment gets it: shaped, and clipped if training clipped."""
+        return (self.clip(action) if self.clip_actions else action).reshape(self.action_shape)
 
     def clip(self, action: Floats) -> Floats:
         """The action held within its bounds."""
@@ -120,6 +122,7 @@ class Policy(ABC):
             "observation_shape": self.observation_shape,
             "action_shape": self.action_shape,
             "observation_clip": self.observation_clip,
+            "clip_actions": self.clip_actions,
         }
 
     @classmethod
@@ -136,6 +139,7 @@ class Policy(ABC):
             "action_low": tensors["action/low"],
             "action_high": tensors["action/high"],
             "action_shape": tuple(int(n) for n in header["action_shape"]),
+            "clip_actions": bool(header["clip_actions"]),
         }
 
     def check(self, inputs: int = 0, outputs: int = 1) -> None:
@@ -181,7 +185,6 @@ class Gaussian(Policy):
     """π(a|s) = N(u(s), diag σ²) with a tanh network u: DISC, PPO, TRPO, ACKTR, Trust-PCL."""
 
     log_std: Floats  # (D,)
-    clip_actions: bool
     std: Floats = field(init=False)  # (D,)
     kind = "gaussian"
 
@@ -212,26 +215,14 @@ class Gaussian(Policy):
         if self.log_std.shape != self.action_low.shape:
             raise ValueError(f"log σ has shape {self.log_std.shape}")
 
-    def bound(self, action: Floats) -> Floats:
-        """The action as the environment gets it: shaped, and clipped if training clipped."""
-        return super().bound(self.clip(action) if self.clip_actions else action)
-
     def tensors(self) -> dict[str, Floats]:
         """What acting needs beside the network, by the names in the file."""
         return {**super().tensors(), "policy/log_std": self.log_std}
 
-    def header(self) -> dict[str, Any]:
-        """What acting needs and is no array."""
-        return {**super().header(), "clip_actions": self.clip_actions}
-
     @classmethod
     def fields(cls, tensors: dict[str, Floats], header: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the policy in a file."""
-        own = {
-            "log_std": tensors["policy/log_std"],
-            "clip_actions": bool(header["clip_actions"]),
-        }
-        return {**super().fields(tensors, header), **own}
+        return {**super().fields(tensors, header), "log_std": tensors["policy/log_std"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +317,7 @@ class Deterministic(Bounded):
     @classmethod
     def fields(cls, tensors: dict[str, Floats], header: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the policy in a file."""
-        depth = sum(name.startswith("policy/scale_") for name in tensors)
+        depth = sum(name.startswith(("policy/scale_", "policy/shift_")) for name in tensors) // 2
         own = {
             "exploration": float(header["exploration"]),
             "scales": tuple(tensors[f"policy/scale_{i}"] for i in range(depth)),
@@ -337,6 +328,8 @@ class Deterministic(Bounded):
     def check(self, inputs: int = 0, outputs: int = 1) -> None:
         """Refuse arrays that do not fit together."""
         super().check(inputs, outputs)
+        if not self.exploration >= 0.0:
+            raise ValueError(f"exploration can't be {self.exploration}")
         hidden = [bias.shape for bias in self.biases[:-1]]
         if self.scales and not (
             hidden == [x.shape for x in self.scales] == [x.shape for x in self.shifts]
@@ -388,6 +381,7 @@ class Uniform:
         """The normal noise (D,) by its distribution function, which makes it uniform."""
         share = np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in noise.tolist()], np.float32)
         action = self.action_low + (self.action_high - self.action_low) * share
+        action = np.minimum(action, self.action_high)  # a rounding error may lie beyond
         return action, action
 
     def episode(self, *name: int) -> Uniform:

@@ -14,7 +14,7 @@ class Probe(gym.Env[Any, Any]):
     """One observation number, one action number; subclasses say what happens."""
 
     observation_space: ClassVar[Any] = BOX
-    action_space: ClassVar[Any] = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space: ClassVar[Any] = BOX
     time = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -32,6 +32,12 @@ class One(Probe):
 
     def step(self, action: Any) -> Any:
         return np.zeros(1, np.float32), 1.0, True, False, {}
+
+
+class Unbounded(One):
+    """Actions without bounds."""
+
+    action_space: ClassVar[Any] = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
 
 class Signal(Probe):

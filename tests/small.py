@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+OFF_POLICY: dict[str, Any] = {
+    "horizon": 256,
+    "steps_per_update": 16,
+    "updates_per_step": 0.5,
+    "random_steps": 100,
+    "replay_size": 700,
+    "batch_size": 8,
+    "widths": (16, 16),
+}
 PPO: dict[str, Any] = {"horizon": 256, "gradient_steps": 4, "epochs": 2, "widths": (16, 16)}
 SMALL: dict[str, dict[str, Any]] = {
     "disc": PPO,
@@ -19,4 +28,8 @@ SMALL: dict[str, dict[str, Any]] = {
         "replay_chunks": 70,
         "widths": (16, 16),
     },
+    "ddpg": OFF_POLICY,
+    "td3": OFF_POLICY,
+    "sac": OFF_POLICY,
+    "sql": {**OFF_POLICY, "target_interval": 50},
 }

@@ -50,7 +50,7 @@ def test_spaces_of_any_shape() -> None:
     assert (spec.observation_size, spec.observation_shape) == (6, (2, 3))
     assert (spec.action_size, spec.action_shape) == (4, (2, 2))
     np.testing.assert_array_equal(spec.action_high, np.full(4, 0.5, np.float32))
-    assert np.isposinf(describe(probes.One(), "one").action_high).all()
+    assert np.isposinf(describe(probes.Unbounded(), "unbounded").action_high).all()
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) 
         ("disc", {**PPO, "anneal_steps": 5000}),
         ("trust-pcl", SMALL["trust-pcl"]),
         ("trust-pcl", {**SMALL["trust-pcl"], "horizon": 248}),  # a chunk of two environments
+        ("ddpg", {**SMALL["ddpg"], "horizon": 248, "steps_per_update": 8}),
     ],
 )
 def test_several_environments_resume_too(

@@ -596,7 +596,7 @@ def test_the_policy_acts_on_observations_as_they_are() -> None:
 
 def test_a_run_from_other_networks_has_its_targets_there() -> None:
     state, both = trust_pcl.init(small(), SPEC, 1, 0), pair(1)
-    state = state.start_from(both.policy, both.value, state.normalizer)
+    state = state.start_from(both._asdict(), state.normalizer)
     equal_trees(state.targets, both)
     equal_trees((state.policy.parameters, state.value.parameters), tuple(both))
 

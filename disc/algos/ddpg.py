@@ -50,7 +50,8 @@ class Config(OffPolicyConfig):
     value_learning_rate: float = 1e-3
     """Adam's step size for the critic (original)."""
     value_decay: float = 1e-2
-    """Factor of the squared weights in the critic's loss, its head's left out (original)."""
+    """Factor of the squared weights in the critic's loss (original); its head's are left out, as in
+    the published code's last version."""
     tau: float = 0.01
     """τ: how far the targets move towards their networks at each gradient step (published code)."""
     parameter_noise: float = 0.2

@@ -53,6 +53,8 @@ class Config(OffPolicyConfig):
         check.one_of("form", "automatic", "2018")
         if self.reward_scale is not None:
             check.above_zero("reward_scale")
+        if self.target_entropy is not None:
+            check.within(-1e6, 1e6, "target_entropy")
 
     def suited(self, task: str) -> Self:
         """Fill in the reward scale too."""
@@ -123,7 +125,7 @@ def learn(
     config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
 ) -> tuple[Learned, Measured]:
     """One gradient step of critics, policy and temperature."""
-    here, there = jax.random.split(key)
+    first, second = jax.random.split(key)
     alpha = jnp.exp(learned.temperature.parameters)
     policy: MLP = learned.policy.parameters
     assert config.reward_scale is not None, "config.suited fills it in"
@@ -131,7 +133,7 @@ def learn(
     if config.form == "2018":
         next_value = networks.forward(learned.target, batch.next_observation, jax.nn.relu)[:, 0]
     else:
-        action, log_pi = sample(policy, batch.next_observation, there)
+        action, log_pi = sample(policy, batch.next_observation, first)
         next_value = off_policy.least(learned.target, batch.next_observation, action)
         next_value = next_value - alpha * log_pi
     y = off_policy.target(batch, next_value, config.gamma, config.reward_scale)
@@ -140,7 +142,7 @@ def learn(
         loss, mean_q = off_policy.value_loss(critics.q, batch.observation, batch.action, y)
         if critics.v is None:
             return loss, (loss, mean_q)
-        action, log_pi = sample(policy, batch.observation, there)
+        action, log_pi = sample(policy, batch.observation, first)
         soft = off_policy.least(learned.value.parameters.q, batch.observation, action) - log_pi
         v = networks.forward(critics.v, batch.observation, jax.nn.relu)[:, 0]
         error = jnp.square(v - jax.lax.stop_gradient(soft))
@@ -150,7 +152,7 @@ def learn(
     value = optim.step(learned.value, gradient, config.learning_rate, ADAM_EPSILON)
 
     def policy_loss(policy: MLP) -> tuple[jax.Array, jax.Array]:
-        action, log_pi = sample(policy, batch.observation, here)
+        action, log_pi = sample(policy, batch.observation, second)
         q = off_policy.least(value.parameters.q, batch.observation, action)
         return jnp.mean(alpha * log_pi - q), jnp.mean(log_pi)
 

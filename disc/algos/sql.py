@@ -1,4 +1,4 @@
-"""SQL (Haarnoja et al., 2017): soft Q-learning, with a network that samples from exp Q.
+"""SQL (Haarnoja et al., 2017): soft Q-learning, with a network that samples by exp Q.
 
 The policy is no density but a sampler a = f(s, noise); Stein variational gradients move its samples
 until they lie as exp Q(s, ·) does. It has no mean action, and is evaluated as it samples.
@@ -183,7 +183,8 @@ def log_density(
 ) -> tuple[jax.Array, jax.Array]:
     """Σ min Q(s, a) + Σ_d log(1 − a_d²) over all actions (M, K, D), and mean Q.
 
-    Its gradient by an action is that action's score: the density exp Q before the tanh.
+    Its gradient by an action is the score that the samples are moved by: of the density
+    exp(Q)·∏ (1 − a_d²), as in the published code, which keeps them off the bounds.
     """
     q = off_policy.least(critics, observation, action)
     squash = jnp.log(1.0 - jnp.square(action) + 1e-6)
