@@ -111,13 +111,16 @@ def forward_pairs(mlp: Layers, first: jax.Array, second: jax.Array) -> jax.Array
     for i, layer in enumerate(mlp):
         if i == entry:  # [x, second] W without joining x to each of K
             product = x @ layer.weight[: x.shape[-1]]
-            product = product[:, None] if second.ndim > x.ndim else product
-            product = product + second @ layer.weight[x.shape[-1] :]
+            pairs = second.reshape(-1, second.shape[-1]) @ layer.weight[x.shape[-1] :]
+            if second.ndim > first.ndim:
+                shape = (*second.shape[:-1], product.shape[-1])
+                product = jnp.broadcast_to(product[:, None], shape).reshape(pairs.shape)
+            product = product + pairs
         else:
             product = x @ layer.weight
         x = _finish(layer, product)
         x = jax.nn.relu(x) if i < len(mlp) - 1 else x
-    return x
+    return x.reshape(*second.shape[:-1], -1)
 
 
 def q_value(mlp: Layers, observation: jax.Array, action: jax.Array) -> jax.Array:

@@ -328,7 +328,8 @@ def test_a_file_without_one_of_its_facts_is_refused(kind: str, tmp_path: Path) -
     """But for the clip, which older files do not name, and the kind, which was Gaussian."""
     tensors, header = contents(make(kind)[0])
     own = {"exploration"} if kind in ("deterministic", "normalized") else set()
-    assert set(header) == {"kind", "observation_shape", "action_shape", "observation_clip"} | own
+    shared = {"kind", "observation_shape", "action_shape", "observation_clip", "clip_actions"}
+    assert set(header) == shared | own
     for name in set(header) - {"observation_clip"}:
         rest = {other: fact for other, fact in header.items() if other != name}
         assert_refused(tmp_path / "p.disc", tensors, rest)
