@@ -14,7 +14,10 @@ from disc.types import DiscError
 
 Values = NDArray[np.float64]
 
-COLORS = ("#d1495b", "#30638e", "#edae49", "#3c8d5a", "#7b4b94", "#66605a")
+COLORS = (
+    "#d1495b", "#30638e", "#edae49", "#3c8d5a", "#7b4b94",
+    "#66605a", "#8a4f2b", "#2aa5a0", "#e377b0", "#9bb838",
+)  # fmt: skip
 
 
 def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:

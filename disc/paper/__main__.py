@@ -20,11 +20,18 @@ def main() -> None:
     except DiscError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)
+    peers = figures.load_peers(directory / "checks")
     for env, algorithms in runs.items():
-        if len(algorithms) > 1:
-            figures.learning_curves(runs, env, directory / f"{env}.png")
+        apart = {name: some for name, some in algorithms.items() if name in figures.OFF_POLICY}
+        others = {name: some for name, some in algorithms.items() if name not in apart}
+        if len(others) > 1:
+            figures.learning_curves(others, env, directory / f"{env}.png")
+        if len(apart) > 1:
+            out = directory / f"{env}-off-policy.png"
+            figures.learning_curves(apart, env, out, peers.get(env))
     figures.vanishing(runs, directory / "vanishing.png")
     files.write_text(directory / "table.md", figures.table(runs))
+    files.write_text(directory / "reached.md", figures.reached(runs))
 
 
 main()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc import logs
+from disc.envs import TASKS
 from disc.plots import COLORS, column, dress, panels, save, shade
 from disc.types import DiscError
 
@@ -21,7 +22,13 @@ LABELS = {
     "trpo": "TRPO",
     "acktr": "ACKTR",
     "trust-pcl": "Trust-PCL",
+    "ddpg": "DDPG",
+    "td3": "TD3",
+    "sac": "SAC",
+    "sql": "SQL",
 }
+OFF_POLICY = ("ddpg", "td3", "sac", "sql")
+"""Drawn apart: their runs are short, as they learn from fewer steps and take longer for each."""
 
 
 class Run(NamedTuple):
@@ -63,12 +70,35 @@ def across(runs: list[Run], name: str, window: int = 1) -> tuple[NDArray[np.floa
     return columns[0][0][:length], values.mean(axis=0), values.std(axis=0)
 
 
-def learning_curves(runs: dict[str, dict[str, list[Run]]], env: str, out: Path) -> None:
-    """Evaluated returns of every algorithm on one task: mean and one standard deviation."""
+def load_peers(directory: Path) -> dict[str, dict[str, list[Run]]]:
+    """Runs of SBX beside ours, `TASK/sbx_ALGORITHM_seedN.csv`, by environment and algorithm."""
+    peers: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for path in sorted(directory.glob("*/sbx_*_seed*.csv")):
+        algorithm = path.stem.split("_")[1]
+        env = TASKS[path.parent.name].id
+        peers[env][algorithm].append(Run({}, logs.read_progress(path)))
+    return peers
+
+
+def learning_curves(
+    runs: dict[str, list[Run]], env: str, out: Path, peers: dict[str, list[Run]] | None = None
+) -> None:
+    """Evaluated returns of some algorithms on one task: mean and one standard deviation.
+
+    Args:
+        runs: by algorithm.
+        env: the task's name.
+        out: a .png or .svg file.
+        peers: another library's runs, by algorithm, drawn dashed.
+    """
     figure, (axes,) = panels(1, 7.0)
-    for algorithm, color in zip(LABELS, COLORS, strict=False):
-        if algorithm in runs[env]:
-            _draw(axes, runs[env][algorithm], "eval/return", color, LABELS[algorithm])
+    peers = peers or {}
+    for algorithm, color in zip(LABELS, COLORS, strict=True):
+        if algorithm in runs:
+            _draw(axes, runs[algorithm], "eval/return", color, LABELS[algorithm])
+        if algorithm in peers:
+            label = f"SBX's {LABELS[algorithm]}"
+            _draw(axes, peers[algorithm], "eval/return", color, label, "--")
     dress(axes, env, "evaluated return")
     save(figure, out)
 
@@ -99,6 +129,41 @@ def _draw(
     axes.plot(steps, mean, style, color=color, label=label + seeds)
     if len(runs) > 1:
         shade(axes, steps, mean, spread, color)
+
+
+MILESTONES = (50_000, 100_000, 200_000, 500_000, 1_000_000)
+
+
+def reached(runs: dict[str, dict[str, list[Run]]]) -> str:
+    """Mean evaluated return after so many steps, as Markdown; a row an environment and algorithm.
+
+    Taken from the evaluation nearest to each milestone, if it lies within a twentieth of it.
+    """
+    names = " | ".join(f"{step:,}" for step in MILESTONES)
+    lines = [
+        f"| environment | algorithm | seeds | {names} |",
+        "|---|---|---:|" + "---:|" * len(MILESTONES),
+    ]
+    for env in sorted(runs):
+        for algorithm in (name for name in LABELS if name in runs[env]):
+            some, cells = runs[env][algorithm], []
+            for milestone in MILESTONES:
+                found = [_nearest(run, milestone) for run in some]
+                known = [value for value in found if value is not None]
+                complete = len(known) == len(some)
+                cells.append(f"{np.mean(known):,.0f}" if complete else "–")
+            row = " | ".join(cells)
+            lines.append(f"| {env} | {LABELS[algorithm]} | {len(some)} | {row} |")
+    return "\n".join(lines) + "\n"
+
+
+def _nearest(run: Run, milestone: int) -> float | None:
+    """The evaluation nearest to a step, or None if there is none near it."""
+    steps, values = column(run.rows, "eval/return")
+    if not len(steps):
+        return None
+    nearest = int(np.argmin(np.abs(steps - milestone)))
+    return float(values[nearest]) if abs(steps[nearest] - milestone) <= milestone / 20 else None
 
 
 def table(runs: dict[str, dict[str, list[Run]]]) -> str:
