@@ -30,12 +30,14 @@ def of_peer(python: Path, cores: int, task: dict[str, Any]) -> Results:
     return json.loads(pinned(command, cores, **limits).splitlines()[-1])
 
 
-def training(env: str, steps: int, repeats: int, python: Path | None) -> Results:
+def training(
+    env: str, steps: int, repeats: int, cores_tried: list[int], python: Path | None
+) -> Results:
     """Steps per second of training: the best of the repeats, and each."""
     results: Results = {}
     libraries = ("disc", "sb3", "sbx") if python else ("disc",)
     for algorithm in ALGORITHMS:
-        for cores in (2, 1):
+        for cores in cores_tried:
             for repeat in range(repeats):
                 for library in libraries:
                     if library == "disc":
@@ -63,6 +65,7 @@ def main() -> None:
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--steps", type=int, default=3_000)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--cores", type=int, nargs="+", default=[2, 1])
     parser.add_argument(
         "--no-peers", action="store_true", help="leave Stable-Baselines3 and SBX out"
     )
@@ -74,7 +77,7 @@ def main() -> None:
         versions = versions_of(python) if python else {}
         acting = {name: measure("acting", 1, algorithm=name, env=options.env) for name in
                   ("ddpg", "td3", "sac", "sql")}  # fmt: skip
-        results = training(options.env, options.steps, options.repeats, python)
+        results = training(options.env, options.steps, options.repeats, options.cores, python)
     about = {"versions": machine.versions(), "commit": machine.commit(), "machine": machine.facts()}
     contents = {**about, "peers": versions, "steps": options.steps, "acting": acting}
     options.out.write_text(json.dumps({**contents, "results": results}, indent=1) + "\n")
@@ -83,7 +86,7 @@ def main() -> None:
     for column in ("algorithm", "cores", "disc", "sb3", "sbx", "÷ sb3", "÷ sbx"):
         table.add_column(column, justify="right")
     for algorithm in ALGORITHMS:
-        for cores in (2, 1):
+        for cores in options.cores:
 
             def rate(library: str, start: str = f"{options.env} | {algorithm} | {cores}") -> float:
                 found = results.get(f"{start} | {library}", {})
