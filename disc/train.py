@@ -74,15 +74,12 @@ def train(
                 rollout = collect(env, explore, agent.state, config.at_once, agent.threads)
                 sampling += time.perf_counter() - start
                 state = agent.state = algorithm.observe(config, agent.state, rollout)
-                agent.state, metrics = algorithm.update(config, state, agent.threads)
+                state, metrics = algorithm.update(config, state, agent.threads)
+                check_finite(metrics, state.step)
+                agent.state = state
                 rollouts.append(rollout)
                 measured.append(metrics)
-            state, metrics = agent.state, average(measured)
-            if not all(math.isfinite(metrics[name]) for name in FINITE if name in metrics):
-                raise DiscError(
-                    f"the update at step {state.step:,} gave a number that is not finite; lower "
-                    "the learning rate or step size, or look at the rewards and observations."
-                )
+            metrics = average(measured)
             updated = time.perf_counter()
 
             checkpoint = due(plan.checkpoint_every, before, state.step)
@@ -136,6 +133,19 @@ def renew(agent: Agent) -> None:
 def due(every: int, before: int, after: int) -> bool:
     """Whether a multiple of `every` lies in (before, after]."""
     return every > 0 and after // every > before // every
+
+
+def check_finite(metrics: Metrics, step: int) -> None:
+    """Stop a run whose numbers are none any more.
+
+    Raises:
+        DiscError: an objective, a loss or an entropy is NaN or infinite.
+    """
+    if not all(math.isfinite(metrics[name]) for name in FINITE if name in metrics):
+        raise DiscError(
+            f"the update at step {step:,} gave a number that is not finite; lower the learning "
+            "rate or step size, or look at the rewards and observations."
+        )
 
 
 def average(measured: list[Metrics]) -> Metrics:

@@ -169,6 +169,18 @@ def test_numbers_that_are_not_finite_stop_the_run_before_it_saves(tmp_path: Path
     assert names[-1] == "step_000000000512.safetensors"
 
 
+def test_off_policy_they_stop_it_in_the_same_round() -> None:
+    def poison(agent: Agent, row: dict[str, float]) -> None:
+        if agent.state.step == 512:
+            bad = jax.tree.map(lambda x: x * np.nan, agent.state.value.parameters)
+            value = agent.state.value._replace(parameters=bad)
+            learned = agent.state.learned._replace(value=value)
+            agent.state = dataclasses.replace(agent.state, learned=learned)
+
+    with pytest.raises(DiscError, match="update at step 528 gave a number that is not finite"):
+        small(SAC).learn(2048, callbacks=[poison], **QUIET)
+
+
 def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
     agent = small(PPO, seed=np.int64(3))
     agent.learn(np.int32(256), out=tmp_path / "run", **QUIET)
