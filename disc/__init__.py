@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         TrustPCL,
         resume,
     )
-    from disc.policy import Policy, load
+    from disc.policies import Policy
+    from disc.policy import load
     from disc.types import DiscError
 
 __all__ = [
@@ -54,7 +55,7 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(__all__, "disc.agent"),
-    "Policy": "disc.policy",
+    "Policy": "disc.policies",
     "load": "disc.policy",
     "DiscError": "disc.types",
 }

@@ -29,7 +29,7 @@ from disc import replay as replays
 from disc.minibatch import Parts, Rows, Table
 from disc.networks import MLP, GaussianPolicy
 from disc.normalize import Normalizer, Scale
-from disc.policy import Gaussian
+from disc.policies import Gaussian
 from disc.replay import BatchReplay
 from disc.snapshot import Estimate
 from disc.types import Metrics, Rollout, Spec

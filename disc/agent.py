@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from disc import checkpoint, logs, machine, policy, runs
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
 from disc.envs import Environments, Maker, Source
-from disc.policy import Policy
+from disc.policies import Policy
 from disc.runs import RunDirectory
 from disc.train import Callback, Plan, renew, train
 from disc.types import Algorithm, DiscError, Floats, Metrics

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from disc import seeding
 from disc.envs import said
-from disc.policy import Policy
+from disc.policies import Policy
 from disc.types import DiscError
 
 MAX_EPISODE_STEPS = 100_000

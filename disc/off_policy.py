@@ -21,7 +21,7 @@ from disc import replay as replays
 from disc.config import OffPolicyConfig
 from disc.networks import Layers
 from disc.normalize import Normalizer, Scale
-from disc.policy import Uniform
+from disc.policies import Uniform
 from disc.replay import TransitionReplay
 from disc.types import Actor, DiscError, Metrics, Rollout, Spec
 

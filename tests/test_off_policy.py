@@ -17,7 +17,7 @@ from disc import replay as replays
 from disc.algos import sac
 from disc.networks import Linear
 from disc.off_policy import Batch, Bounds, OffPolicy
-from disc.policy import Uniform
+from disc.policies import Uniform
 from disc.replay import TransitionReplay
 from disc.types import Rollout, Spec
 

@@ -16,7 +16,7 @@ import pytest
 from disc import DiscError, networks, normalize, policy
 from disc.networks import Linear, NormalizedLinear
 from disc.normalize import Scale
-from disc.policy import Deterministic, Gaussian, Policy, Sampler, Squashed, Uniform
+from disc.policies import Deterministic, Gaussian, Policy, Sampler, Squashed, Uniform
 
 SHAPE, S, D, H = (2, 3), 6, 4, 7
 LOW, HIGH = np.float32([-1.0, -0.4, 2.0, 0.0]), np.float32([3.0, 0.4, 10.0, 0.01])

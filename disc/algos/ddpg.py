@@ -20,7 +20,7 @@ from disc.config import Checker, OffPolicyConfig
 from disc.networks import Layers, Linear, NormalizedLinear
 from disc.normalize import Scale
 from disc.off_policy import ADAM_EPSILON, Batch, Bounds, Measured, OffPolicy, Targets
-from disc.policy import Deterministic
+from disc.policies import Deterministic
 from disc.replay import TransitionReplay
 from disc.types import Actor, Metrics, Rollout, Spec
 

@@ -17,7 +17,7 @@ from disc.config import Checker, OffPolicyConfig
 from disc.networks import MLP
 from disc.normalize import Scale
 from disc.off_policy import ADAM_EPSILON, Batch, Measured, OffPolicy, observe
-from disc.policy import Sampler
+from disc.policies import Sampler
 from disc.types import Actor, Metrics, Spec
 
 __all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]

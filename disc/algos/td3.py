@@ -18,7 +18,7 @@ from disc.config import Checker, OffPolicyConfig
 from disc.networks import MLP
 from disc.normalize import Scale
 from disc.off_policy import ADAM_EPSILON, Batch, Measured, OffPolicy, Targets, observe
-from disc.policy import Deterministic
+from disc.policies import Deterministic
 from disc.types import Actor, Metrics, Spec
 
 __all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]

@@ -24,7 +24,7 @@ from disc.actor_critic import Networks
 from disc.config import Checker, GaussianConfig
 from disc.networks import MLP, GaussianPolicy
 from disc.normalize import Normalizer
-from disc.policy import Gaussian
+from disc.policies import Gaussian
 from disc.replay import ChunkReplay
 from disc.types import Floats, Metrics, Rollout, Spec
 
