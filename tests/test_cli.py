@@ -127,6 +127,44 @@ def test_figures_of_results(hopper: Path, tmp_path: Path, monkeypatch: pytest.Mo
         assert image.size[0] > 900
 
 
+def test_off_policy_runs_are_drawn_apart_with_their_peers(
+    hopper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = json.loads((hopper / "config.json").read_text())
+    for name in ("ppo", "disc", "td3", "sac"):
+        run_directory = tmp_path / "hopper" / f"{name}_seed0"
+        run_directory.mkdir(parents=True)
+        (run_directory / "config.json").write_text(json.dumps({**config, "algorithm": name}))
+        (run_directory / "progress.csv").write_text(
+            "step,eval/return\n50000,10\n99000,20\n200000,40\n"
+        )
+    peers = tmp_path / "checks/hopper"
+    peers.mkdir(parents=True)
+    (peers / "sbx_sac_seed0.csv").write_text("step,eval/return\n50000,10\n100000,20\n")
+    monkeypatch.setattr("disc.paper.figures.vanishing", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["disc.paper", str(tmp_path)])
+    runpy.run_module("disc.paper", run_name="__main__")
+    row = "| Hopper-v5 | SAC | 1 | 10 | 20 | 40 | – | – |"
+    assert row in (tmp_path / "reached.md").read_text()
+    for name in ("Hopper-v5.png", "Hopper-v5-off-policy.png"):
+        with Image.open(tmp_path / name) as image:
+            assert image.size[0] > 500
+
+
+def test_a_replay_says_its_size_and_is_refused_if_it_is_too_large(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "hopper", "--algo", "sac", "--widths", "8", "--random-steps", "100"]
+    words += ["--horizon", "100", "--steps", "200", "--eval-every", "0", "--out"]
+    assert run(*words, tmp_path / "large", "--replay-size", "1_000_000_000_000") == 2
+    said = capsys.readouterr().err
+    assert "a replay of 1,000,000,000,000 steps takes 106,000.0 GB, and this machine has" in said
+    assert "lower replay_size" in said
+    assert not (tmp_path / "large").exists()
+    assert run(*words, tmp_path / "small", "--replay-size", "1_000_000") == 0
+    assert "The replay takes 106 MB of memory." in capsys.readouterr().err
+
+
 def test_environment_keywords(tmp_path: Path) -> None:
     words = ["train", "tests.environments:bad", "--env-kwargs", "at", "99999", "fault", "raise"]
     assert run(*words, *OPTIONS, "--steps", "256", "--out", tmp_path / "r") == 0

@@ -125,9 +125,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     same_run(whole, run)
 
 
-def test_same_seed_same_run_and_another_seed_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["disc", "ddpg", "td3", "sac", "sql"])
+def test_same_seed_same_run_and_another_seed_another(algorithm: str, tmp_path: Path) -> None:
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        agent = AGENTS["disc"]("Hopper-v5", seed=seed, **PPO)
+        agent = AGENTS[algorithm]("Hopper-v5", seed=seed, **SMALL[algorithm])
         agent.learn(1024, out=tmp_path / name, eval_every=0, progress=False)
     same_run(tmp_path / "a", tmp_path / "b")
     with pytest.raises(AssertionError):
