@@ -53,8 +53,8 @@ def training(
                     name = f"{env} | {algorithm} | {cores} | {library}"
                     entry = results.setdefault(name, {"steps_per_second": 0.0, "each": []})
                     entry["each"].append(rate)
-                    entry["steps_per_second"] = max(entry["each"])
-                    entry |= {k: found[k] for k in ("sampling", "learning") if k in found}
+                    if rate > entry["steps_per_second"]:
+                        entry |= found
                     say(f"{name}, {repeat + 1} of {repeats}: {rate:,.0f} steps/s")
     return results
 

@@ -49,9 +49,10 @@ class Agent:
         runs.check_counts(seed=seed, num_envs=num_envs, threads=threads)
         seed, num_envs = int(seed), int(num_envs)
         if (at_once := self.config.at_once) % num_envs:
-            option = "horizon" if at_once == self.config.horizon else "steps_per_update"
+            option = "steps_per_update" if hasattr(self.config, "steps_per_update") else "horizon"
             raise DiscError(
-                f"num_envs must divide the {option}, {at_once}, and {num_envs} doesn't."
+                f"num_envs must divide the {option}, {at_once}, and {num_envs} doesn't; give a "
+                f"{option} that {num_envs} divides."
             )
         self.threads = threads or machine.available_cores()
         machine.configure_jax(self.threads)
@@ -146,6 +147,11 @@ class Agent:
         reporter = logs.Reporter(title, plan.steps, progress)
         replay = sum(array.nbytes for array in self.state.replay)
         reporter.say(f"The replay takes {machine.size(replay)} of memory.")
+        if plan.steps <= (first := getattr(self.config, "random_steps", None) or 0):
+            reporter.say(
+                f"Nothing will be learned: the first {first:,} steps are random; give more steps, "
+                "or fewer random_steps."
+            )
 
         def record(row: Metrics) -> None:
             known = {name: value for name, value in row.items() if not math.isnan(value)}

@@ -181,7 +181,8 @@ def evaluate(command: Eval) -> None:
         found = evaluation.evaluate(
             env, file.policy, command.episodes, command.seed, deterministic=not command.stochastic
         )
-    kind = "sampled" if command.stochastic else "deterministic"
+    sampled = command.stochastic or file.policy.sampled_only
+    kind = "sampled" if sampled else "deterministic"
     out.print(
         f"{maker.name}, {command.episodes} episodes, {kind} actions: "
         f"{np.mean(found.returns):,.2f} ± {np.std(found.returns):,.2f}"
@@ -197,6 +198,8 @@ def watch(command: Watch) -> None:
     env = maker.make()
     _check_fit(file, env, maker)
     env.close()
+
+    file.policy.seed(command.seed)
 
     def act(observation: Any) -> Any:
         action, _ = file.policy.predict(observation, deterministic=not command.stochastic)

@@ -64,7 +64,7 @@ class OffPolicyConfig(CommonConfig):
 
     horizon: int = 500
     """Environment steps between two rows of the record, over all environments; does not change
-    what is learned (ours)."""
+    what is learned, but for where checkpoints fall (ours)."""
     steps_per_update: int = 1
     """Environment steps that are collected before the networks are updated, over all
     environments (originals)."""

@@ -209,9 +209,16 @@ def describe(env: gym.Env[Any, Any], name: str) -> Spec:
         action_size=dimensions,
         observation_shape=tuple(observation.shape),
         action_shape=tuple(action.shape),
-        action_low=action.low.reshape(-1).astype(np.float32),
-        action_high=action.high.reshape(-1).astype(np.float32),
+        action_low=-_within(-action.low.reshape(-1)),
+        action_high=_within(action.high.reshape(-1)),
     )
+
+
+def _within(high: np.ndarray[Any, Any]) -> Floats:
+    """Upper bounds in single precision, rounded inwards, so that the space contains them."""
+    rounded = high.astype(np.float32)
+    down = np.nextafter(rounded, np.float32(-np.inf))
+    return np.where(rounded.astype(high.dtype) > high, down, rounded)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Evaluation: the deterministic policy on environments and seeds of its own."""
+"""Evaluation: the policy without its noise, on environments and seeds of its own."""
 
 from __future__ import annotations
 

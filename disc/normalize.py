@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -93,11 +94,20 @@ def cut(normalizer: Normalizer) -> Normalizer:
 def scale(normalizer: Normalizer) -> Scale:
     """The snapshot to normalise with."""
     observation, discounted = normalizer.observation, normalizer.discounted
+    if not observation.samples and not discounted.samples:
+        return identity(len(observation.mean))
     return Scale(
         observation.mean.astype(np.float32),
         (1.0 / np.sqrt(observation.variance + EPSILON)).astype(np.float32),
         np.float32(1.0 / np.sqrt(discounted.variance + EPSILON)),  # type: ignore[arg-type]
     )
+
+
+@lru_cache
+def identity(observation_size: int) -> Scale:
+    """The snapshot of statistics of nothing, which changes nothing."""
+    zeros, ones = np.zeros(observation_size, np.float32), np.ones(observation_size, np.float32)
+    return Scale(zeros, ones, np.float32(1.0))  # type: ignore[arg-type]
 
 
 def observations(scale: Scale, observation: jax.Array, clip: float = CLIP) -> jax.Array:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,17 +28,6 @@ from disc.types import Actor, DiscError, Metrics, Rollout, Spec
 ADAM_EPSILON = 1e-8  # of all originals
 
 
-class Learned(Protocol):
-    """All that one gradient step changes: a `NamedTuple` in each algorithm's file."""
-
-    policy: optim.Learner
-    value: optim.Learner
-
-    def at(self, **parameters: Any) -> Self:
-        """At rest, with these parameters of another run and targets at the same place."""
-        ...
-
-
 class Bounds(NamedTuple):
     """Where actions lie: center ± reach. Networks see them within ±1."""
 
@@ -50,7 +39,7 @@ class Bounds(NamedTuple):
 class OffPolicy:
     """Everything that changes during a run, but the environments; and the actions' bounds."""
 
-    learned: Any  # Learned
+    learned: Any  # all that one gradient step changes: `Learned` in each algorithm's file
     normalizer: Normalizer
     replay: TransitionReplay
     bounds: Bounds
@@ -58,6 +47,7 @@ class OffPolicy:
     seed: int  # all other randomness derives from the seed and these counters
     step: int  # environment steps taken
     iteration: int  # updates done
+    loaded: bool  # the networks are another run's, so that no step need be random
 
     @property
     def policy(self) -> optim.Learner:
@@ -76,7 +66,8 @@ class OffPolicy:
 
     def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
         """This fresh state with the networks and statistics of another run."""
-        return replace(self, learned=self.learned.at(**parameters), normalizer=normalizer)
+        learned = self.learned.at(**parameters)
+        return replace(self, learned=learned, normalizer=normalizer, loaded=True)
 
 
 State = TypeVar("State", bound=OffPolicy)
@@ -102,15 +93,19 @@ def init(
         f"a replay of {config.replay_size:,} steps",
         "replay_size",
     )
+    key, rest_of_seed = jax.random.PRNGKey(seed % 2**32), seed >> 32
+    while rest_of_seed:  # a seed may be of any size
+        key, rest_of_seed = jax.random.fold_in(key, rest_of_seed % 2**32), rest_of_seed >> 32
     return {
         "learned": learned,
         "normalizer": normalize.init(spec.observation_size, num_envs),
         "replay": replays.init_transitions(config.replay_size, spec),
         "bounds": Bounds(jnp.float32((low + high) / 2.0), jnp.float32(reach)),
-        "key": jax.random.PRNGKey(seed),
+        "key": key,
         "seed": seed,
         "step": 0,
         "iteration": 0,
+        "loaded": False,
     }
 
 
@@ -123,8 +118,8 @@ def policy_fields(spec: Spec, state: OffPolicy, layers: Layers) -> dict[str, Any
     """The fields that the deployed policies of all four have in common."""
     scale = normalize.scale(state.normalizer)
     return {
-        "weights": tuple(np.array(layer.weight) for layer in layers),
-        "biases": tuple(np.array(layer.bias) for layer in layers),
+        "weights": tuple(np.asarray(layer.weight) for layer in layers),
+        "biases": tuple(np.asarray(layer.bias) for layer in layers),
         "observation_mean": scale.mean,
         "observation_inverse_std": scale.inverse_std,
         "observation_shape": spec.observation_shape,
@@ -134,11 +129,13 @@ def policy_fields(spec: Spec, state: OffPolicy, layers: Layers) -> dict[str, Any
     }
 
 
-def explore(config: OffPolicyConfig, spec: Spec, state: OffPolicy, policy: Actor) -> Actor:
+def explore(
+    config: OffPolicyConfig, spec: Spec, state: OffPolicy, policy: Callable[[], Actor]
+) -> Actor:
     """The behaviour policy of the next steps: uniformly random at the start."""
-    if state.step < random_steps(config):
+    if state.step < random_steps(config) and not state.loaded:
         return Uniform(spec.action_low, spec.action_high, spec.action_shape)
-    return policy
+    return policy()
 
 
 def random_steps(config: OffPolicyConfig) -> int:
@@ -187,29 +184,41 @@ def draw(
 
 
 Measured = dict[str, jax.Array]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["names"])
+@dataclass(frozen=True)
+class Summary:
+    """What was measured, as one array: it comes back from the device in one piece."""
+
+    names: tuple[str, ...]
+    values: jax.Array  # (len(names),)
+
+
 Step = Callable[[Any, Any, Batch, jax.Array, Scale], tuple[Any, Measured]]
 """(config, learned, batch, key, scale) → learned, measured"""
 
 
 def improve(config: Any, state: State, learn: Step) -> tuple[State, Metrics]:
-    """K gradient steps, each on a batch of its own; none while steps are random.
+    """K gradient steps, each on a batch of its own; none in the first `random_steps` steps.
 
     Returns:
-        The state after the update, and what was measured: means over the gradient steps, scalars
-        on the device.
+        The state after the update, and what was measured: means over the gradient steps.
     """
     if state.step <= random_steps(config):
         return replace(state, iteration=state.iteration + 1), {}
     clock = time.perf_counter()
     scale = normalize.scale(state.normalizer)
-    learned, key, measured = jax.block_until_ready(
-        descend(learn, config, state.learned, state.key, state.replay, state.bounds, scale)
+    learned, key, summary = descend(
+        learn, config, state.learned, state.key, state.replay, state.bounds, scale
     )
+    values = np.asarray(summary.values).tolist()  # waits until all is done
+    metrics = dict(zip(summary.names, values, strict=True))
     state = replace(state, learned=learned, key=key, iteration=state.iteration + 1)
-    return state, {**measured, "time/updating": time.perf_counter() - clock}
+    return state, {**metrics, "time/updating": time.perf_counter() - clock}
 
 
-@partial(jax.jit, static_argnames=("learn", "config"), donate_argnames="learned")
+@partial(jax.jit, static_argnames=("learn", "config"))
 def descend(
     learn: Step,
     config: Any,
@@ -218,7 +227,7 @@ def descend(
     replay: TransitionReplay,
     bounds: Bounds,
     scale: Scale,
-) -> tuple[Any, jax.Array, Measured]:
+) -> tuple[Any, jax.Array, Summary]:
     """All gradient steps of an update."""
 
     def step(carry: tuple[Any, jax.Array], _: None) -> tuple[tuple[Any, jax.Array], Measured]:
@@ -229,13 +238,16 @@ def descend(
         return (learned, key), measured
 
     (learned, key), measured = jax.lax.scan(step, (learned, key), length=config.updates)
-    return learned, key, {name: jnp.mean(values) for name, values in measured.items()}
+    means = jnp.stack([jnp.mean(values) for values in measured.values()])
+    return learned, key, Summary(tuple(measured), means)
 
 
-def target(batch: Batch, next_value: jax.Array, gamma: float, scale: float = 1.0) -> jax.Array:
+def target(
+    batch: Batch, next_value: jax.Array, gamma: float, reward_scale: float = 1.0
+) -> jax.Array:
     """The goal c·r + γ V(s'), V = 0 where nothing follows, (B,); never differentiated."""
     follows = jnp.where(batch.final, 0.0, next_value)
-    return jax.lax.stop_gradient(scale * batch.reward + gamma * follows)
+    return jax.lax.stop_gradient(reward_scale * batch.reward + gamma * follows)
 
 
 def q_values(critics: Sequence[Layers], observation: jax.Array, action: jax.Array) -> jax.Array:
@@ -276,8 +288,7 @@ class Targets(NamedTuple):
 
 def rest(policy: Any, value: Any) -> tuple[optim.Learner, optim.Learner, Targets]:
     """Networks that have not moved yet, and targets at the same place."""
-    copies = jax.tree.map(jnp.copy, Targets(policy, value))
-    return optim.init(policy), optim.init(value), copies
+    return optim.init(policy), optim.init(value), Targets(policy, value)
 
 
 def follow(targets: Any, parameters: Any, tau: float) -> Any:

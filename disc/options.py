@@ -69,7 +69,7 @@ class Eval:
     seed: int = 0
     """Of the evaluation."""
     stochastic: bool = False
-    """Sample actions instead of taking their mean."""
+    """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
     env: str | None = None
     """The environment, if not the one in the file. A package.module:factory must be named here, as
     a file can't choose what is imported."""
@@ -90,7 +90,7 @@ class Watch:
     seed: int = 0
     """Of the first episode."""
     stochastic: bool = False
-    """Sample actions instead of taking their mean."""
+    """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
     env: str | None = None
     """The environment, if not the one in the file. A package.module:factory must be named here, as
     a file can't choose what is imported."""

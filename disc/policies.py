@@ -36,7 +36,7 @@ class Policy(ABC):
     action_high: Floats  # (D,)
     action_shape: tuple[int, ...]
     clip_actions: bool = False  # to their bounds, before the environment sees them
-    rng: np.random.Generator = field(init=False, repr=False, default_factory=np.random.default_rng)
+    rng: np.random.Generator | None = field(init=False, repr=False, default=None)
 
     kind: ClassVar[str]
     sampled_only: ClassVar[bool] = False  # True if there is no action without noise
@@ -86,8 +86,8 @@ class Policy(ABC):
         if deterministic and not self.sampled_only:
             action = self.mean(x)
         else:
-            noise = self.rng.standard_normal((len(x), len(self.action_low)), np.float32)
-            action = self.sample(x, noise)
+            shape = (len(x), len(self.action_low))
+            action = self.sample(x, self._generator().standard_normal(shape, np.float32))
         if self.clip_actions if clip is None else clip:
             action = self.clip(action)
         action = action.reshape(-1, *self.action_shape)
@@ -162,6 +162,13 @@ class Policy(ABC):
         for array in (self.action_low, self.action_high):
             if array.shape != (dimensions,):
                 raise ValueError(f"an array of shape {array.shape} should have {dimensions}")
+
+    def _generator(self) -> np.random.Generator:
+        """Seeded by the system when it is first needed, as most policies never are."""
+        if self.rng is None:
+            object.__setattr__(self, "rng", np.random.default_rng())
+        assert self.rng is not None
+        return self.rng
 
     def _normalize(self, observation: Floats) -> Floats:
         x: Floats = (observation - self.observation_mean) * self.observation_inverse_std

@@ -42,7 +42,9 @@ def read(path: str | Path) -> PolicyFile:
     path = Path(path)
     tensors, header = files.read_tensors(path, FORMAT, FORMAT_VERSION)
     try:
-        kind = KINDS[header.get("kind", "gaussian")]
+        kind = KINDS.get(name := str(header.get("kind", "gaussian")))
+        if kind is None:
+            raise DiscError(f"{path}: a policy of kind {name!r}, which this disc-rl does not know.")
         policy = kind(**kind.fields(tensors, header))
         policy.check()
     except (KeyError, TypeError, ValueError) as error:

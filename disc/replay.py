@@ -207,17 +207,33 @@ def push_transitions(replay: TransitionReplay, rollout: Rollout) -> TransitionRe
 
     The replay passed in must not be used again.
     """
-    steps = {name: getattr(rollout, name) for name in TransitionReplay._fields if name != "stored"}
-    return _write_transitions(replay, steps)
+    columns = (
+        rollout.observation,
+        rollout.next_observation,
+        rollout.action,
+        rollout.reward[:, None],
+        rollout.terminated[:, None],
+        rollout.truncated[:, None],
+    )
+    return _write_transitions(replay, np.concatenate(columns, axis=1, dtype=np.float32))
 
 
 @partial(jax.jit, donate_argnums=0)
-def _write_transitions(replay: TransitionReplay, steps: dict[str, jax.Array]) -> TransitionReplay:
-    size, length = len(replay.reward), len(steps["reward"])
+def _write_transitions(replay: TransitionReplay, rows: jax.Array) -> TransitionReplay:
+    """Rows hold all fields side by side, as one array crosses to the device faster than six."""
+    size, length, s = len(replay.reward), len(rows), replay.observation.shape[1]
     kept = min(size, length)  # the newest, where not all find room
     slots = (replay.stored + jnp.arange(length - kept, length, dtype=jnp.int32)) % size
-    fields = {name: getattr(replay, name).at[slots].set(x[-kept:]) for name, x in steps.items()}
-    return TransitionReplay(**fields, stored=replay.stored + length)
+    rows = rows[-kept:]
+    return TransitionReplay(
+        observation=replay.observation.at[slots].set(rows[:, :s]),
+        next_observation=replay.next_observation.at[slots].set(rows[:, s : 2 * s]),
+        action=replay.action.at[slots].set(rows[:, 2 * s : -3]),
+        reward=replay.reward.at[slots].set(rows[:, -3]),
+        terminated=replay.terminated.at[slots].set(rows[:, -2] > 0.0),
+        truncated=replay.truncated.at[slots].set(rows[:, -1] > 0.0),
+        stored=replay.stored + length,
+    )
 
 
 Replay = TypeVar("Replay", BatchReplay, ChunkReplay, TransitionReplay)
@@ -227,7 +243,7 @@ def pack(replay: BatchReplay | ChunkReplay | TransitionReplay) -> dict[str, np.n
     """The replay as arrays for a file.
 
     Empty slots are left out, and of the next observations all that stand in the following row
-    anyway, which halves the file.
+    anyway, which halves the file (but not where single steps of several environments alternate).
     """
     filled = replay.filled
     arrays = {
@@ -260,10 +276,6 @@ def unpack(arrays: dict[str, np.ndarray[Any, Any]], empty: Replay) -> Replay:
     filled = len(observation)
 
     def place(name: str, blank: jax.Array) -> jax.Array:
-        if not blank.ndim:
-            return jnp.asarray(arrays[name])
-        whole = np.array(blank)
-        whole[:filled] = arrays[name]
-        return jnp.asarray(whole)
+        return blank.at[:filled].set(arrays[name]) if blank.ndim else jnp.asarray(arrays[name])
 
     return type(empty)(**{name: place(name, blank) for name, blank in empty._asdict().items()})

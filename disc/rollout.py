@@ -13,6 +13,9 @@ from disc import seeding
 from disc.envs import Environments, Lane, said
 from disc.types import Actor, DiscError, Floats, Rollout
 
+LEAST_SIDE_BY_SIDE = 16
+"""Steps of an environment below which starting threads costs more than it can save."""
+
 
 def collect(
     env: Environments, act: Callable[[Any], Actor], state: Any, n: int, threads: int = 1
@@ -40,7 +43,8 @@ def collect(
         noise = rng.standard_normal((n // count, env.spec.action_size), np.float32)
         return _run(env, env.lanes[e], actor, noise, lambda t: state.step + t * count + e + 1)
 
-    side_by_side = env.pace.faster() if count > 1 and threads > 1 else False
+    worthwhile = count > 1 and threads > 1 and n // count >= LEAST_SIDE_BY_SIDE
+    side_by_side = env.pace.faster() if worthwhile else False
     clock = time.perf_counter()
     if side_by_side:
         with ThreadPoolExecutor(min(threads, count)) as pool:
@@ -48,9 +52,10 @@ def collect(
     else:
         parts = [run(e) for e in range(count)]
     env.pace.note(side_by_side, (time.perf_counter() - clock) / n)
-    env.taken.append(np.stack([part.action for part in parts]))
     if count == 1:
+        env.taken.append(parts[0].action[None])
         return parts[0]
+    env.taken.append(np.stack([part.action for part in parts]))
     joined = Rollout(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     return joined._replace(log_std=actor.log_std)
 
@@ -66,7 +71,7 @@ def _run(
     terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
     finals: dict[int, Any] = {}
     episodes: list[tuple[float, int]] = []
-    t, acting = 0, actor.episode(*lane.name)
+    t, taken, acting = 0, 0, actor.episode(*lane.name)
     try:
         for t in range(steps):
             observations[t] = _flat(lane.observation)
@@ -74,6 +79,7 @@ def _run(
             actions[t], means[t] = action, mean
             result = lane.env.step(actor.bound(action))
             lane.observation, reward, terminated, truncated, _ = result
+            taken = t + 1
             rewards[t] = reward
             lane.episode_return += float(reward)
             lane.episode_length += 1
@@ -92,7 +98,7 @@ def _run(
         _finite(env.name, observations[1 : t + 1], rewards[:t], step_of)
         if np.size(lane.observation) != size:
             raise DiscError(
-                f"{env.name}: the observation at step {step_of(t - 1)} has shape "
+                f"{env.name}: the observation at step {step_of(taken - 1)} has shape "
                 f"{np.shape(lane.observation)}, not {env.spec.observation_shape}."
             ) from error
         raise DiscError(
@@ -125,8 +131,10 @@ def _finite(
 ) -> None:
     """Name the first step that gave a NaN or an infinity."""
     for what, values in (("reward", rewards), ("observation", observations)):
-        bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-        if len(bad):
+        finite = np.isfinite(values)
+        if not finite.all():
+            rows = finite if finite.ndim == 1 else finite.all(axis=1)
+            bad = np.flatnonzero(~rows)
             raise DiscError(
                 f"{name}: the {what} at step {step_of(int(bad[0]))} is not finite; mend the "
                 "environment (NaN or infinity, or beyond single precision)."

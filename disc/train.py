@@ -26,7 +26,7 @@ Callback = Callable[["Agent", Metrics], Any]
 """Called after every iteration with the agent and the row; returning False stops the run."""
 
 FINITE = ("train/objective", "train/value_loss", "train/entropy")
-"""Metrics that are always measured; if one is not a number, neither are the parameters."""
+"""Metrics that, where they are measured, are numbers as long as the parameters are."""
 
 Outcome = Literal["finished", "interrupted", "stopped"]
 

@@ -181,6 +181,43 @@ def test_off_policy_they_stop_it_in_the_same_round() -> None:
         small(SAC).learn(2048, callbacks=[poison], **QUIET)
 
 
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("raise", r"raised at step 310 .*motor is on fire"),
+        ("nan-observation", "observation at step 310 is not finite"),
+        ("inf-reward", "reward at step 310 is not finite"),
+        ("shape", r"observation at step 310 has shape \(3,\)"),
+    ],
+)
+def test_faults_are_named_where_steps_are_taken_one_by_one(fault: str, says: str) -> None:
+    probes.Bad.total = 0
+    agent = small(SAC, lambda: probes.Bad(fault, 310), steps_per_update=1, updates_per_step=1.0)
+    with pytest.raises(DiscError, match=says):
+        agent.learn(512, **QUIET)
+    assert np.isfinite(agent.predict(np.zeros(1))[0]).all()
+
+
+def test_a_loaded_policy_acts_from_the_first_step(tmp_path: Path) -> None:
+    """Random steps are for networks that know nothing."""
+    agent = small(SAC).learn(256, **QUIET)
+    agent.save(tmp_path / "p.disc")
+    loaded = SAC.load(tmp_path / "p.disc", env=probes.wide)
+    for each, kind in ((small(SAC), "Uniform"), (loaded, "Squashed")):
+        acting = each.algorithm.explore(each.config, each.env.spec, each.state)
+        assert type(acting).__name__ == kind
+
+
+def test_large_seeds_are_seeds_of_their_own() -> None:
+    keys = [small(SAC, seed=seed).state.key for seed in (5, 5 + 2**32, 5 + 2**70)]
+    assert len({tuple(np.asarray(key)) for key in keys}) == 3
+
+
+def test_a_run_that_will_not_learn_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    small(SAC, random_steps=256).learn(256, eval_every=0)
+    assert "Nothing will be learned: the first 256 steps are random" in capsys.readouterr().err
+
+
 def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
     agent = small(PPO, seed=np.int64(3))
     agent.learn(np.int32(256), out=tmp_path / "run", **QUIET)
@@ -418,6 +455,7 @@ def test_bad_options_are_named(options: dict[str, Any], says: str) -> None:
         (TD3, {"horizon": 100}, "horizon must be divisible by steps_per_update, 16"),
         (SQL, {"random_steps": -1}, "random_steps must be at least 0"),
         (DDPG, {"batch_size": 0}, "batch_size must be at least 1"),
+        (DDPG, {"widths": (16,)}, "widths must be two layers or more"),
     ],
 )
 def test_each_algorithm_has_its_own_options(

@@ -53,6 +53,19 @@ def test_spaces_of_any_shape() -> None:
     assert np.isposinf(describe(probes.Unbounded(), "unbounded").action_high).all()
 
 
+def test_bounds_are_rounded_inwards() -> None:
+    class Double(probes.Wide):
+        action_space = gym.spaces.Box(
+            np.array([-0.3, -0.1]), np.array([0.1, 0.3]), dtype=np.float64
+        )
+
+    spec, space = describe(Double(), "double"), Double.action_space
+    for bound in (spec.action_low, spec.action_high):
+        assert bound.dtype == np.float32
+        assert space.contains(bound.astype(np.float64))
+        np.testing.assert_allclose(np.abs(bound), [0.3, 0.1][:: 1 if bound[0] < 0 else -1])
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [

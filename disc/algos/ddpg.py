@@ -66,6 +66,7 @@ class Config(OffPolicyConfig):
         check = Checker(self)
         check.rate("policy_learning_rate", "value_learning_rate")
         check.within(0, 1, "tau")
+        check("widths", len(self.widths) >= 2, "two layers or more: the action enters the second")
         check.at_least(0, "value_decay", "parameter_noise")
 
 
@@ -116,8 +117,11 @@ def act(config: Config, spec: Spec, state: State) -> Deterministic:
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
     """The behaviour policy of the next steps, after random ones."""
-    policy = Perturbed(**_policy_fields(spec, state), spread=state.spread, run=state.seed)
-    return off_policy.explore(config, spec, state, policy)
+
+    def perturbed() -> Perturbed:
+        return Perturbed(**_policy_fields(spec, state), spread=state.spread, run_seed=state.seed)
+
+    return off_policy.explore(config, spec, state, perturbed)
 
 
 def _policy_fields(spec: Spec, state: State) -> dict[str, Any]:
@@ -126,8 +130,8 @@ def _policy_fields(spec: Spec, state: State) -> dict[str, Any]:
         **off_policy.policy_fields(spec, state, layers),
         "observation_clip": CLIP,
         "exploration": 0.0,
-        "scales": tuple(np.array(layer.scale) for layer in layers[:-1]),
-        "shifts": tuple(np.array(layer.shift) for layer in layers[:-1]),
+        "scales": tuple(np.asarray(layer.scale) for layer in layers[:-1]),
+        "shifts": tuple(np.asarray(layer.shift) for layer in layers[:-1]),
     }
 
 
@@ -136,11 +140,11 @@ class Perturbed(Deterministic):
     """A policy whose weights and biases are others in every episode."""
 
     spread: float  # σ
-    run: int  # the run's seed
+    run_seed: int
 
     def episode(self, *name: int) -> Self:
         """The policy of one episode: θ + σ·noise, the noise named by run and episode."""
-        rng = seeding.generator(self.run, seeding.PARAMETERS, *name)
+        rng = seeding.generator(self.run_seed, seeding.PARAMETERS, *name)
 
         def moved(array: Any) -> Any:
             return array + np.float32(self.spread) * rng.standard_normal(array.shape, np.float32)

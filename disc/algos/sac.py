@@ -88,7 +88,7 @@ class Learned(NamedTuple):
 
 def rest(policy: MLP, value: Critics, temperature: jax.Array) -> Learned:
     """Networks that have not moved yet."""
-    target = jax.tree.map(jnp.copy, value.q if value.v is None else value.v)
+    target = value.q if value.v is None else value.v
     return Learned(optim.init(policy), optim.init(value), optim.init(temperature), target)
 
 
@@ -113,7 +113,7 @@ def act(config: Config, spec: Spec, state: State) -> Squashed:
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
     """The behaviour policy of the next steps: the current one samples, after random ones."""
-    return off_policy.explore(config, spec, state, act(config, spec, state))
+    return off_policy.explore(config, spec, state, lambda: act(config, spec, state))
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:

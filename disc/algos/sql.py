@@ -89,8 +89,7 @@ class Learned(NamedTuple):
 
 def rest(policy: MLP, value: tuple[MLP, MLP]) -> Learned:
     """Networks that have not moved yet."""
-    target = jax.tree.map(jnp.copy, value)
-    return Learned(optim.init(policy), optim.init(value), target, jnp.int32(0))
+    return Learned(optim.init(policy), optim.init(value), value, jnp.int32(0))
 
 
 class State(OffPolicy):
@@ -113,7 +112,7 @@ def act(config: Config, spec: Spec, state: State) -> Sampler:
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
     """The behaviour policy of the next steps, after random ones."""
-    return off_policy.explore(config, spec, state, act(config, spec, state))
+    return off_policy.explore(config, spec, state, lambda: act(config, spec, state))
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:

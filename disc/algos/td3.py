@@ -94,7 +94,7 @@ def act(config: Config, spec: Spec, state: State) -> Deterministic:
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
     """The behaviour policy of the next steps: with noise on its actions, after random ones."""
-    return off_policy.explore(config, spec, state, act(config, spec, state))
+    return off_policy.explore(config, spec, state, lambda: act(config, spec, state))
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
