@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from disc import DiscError, off_policy
+from disc import TD3, DiscError, off_policy
 from disc.algos import ddpg, td3
 from disc.algos.td3 import Config, Learned
 from disc.off_policy import Targets
+from tests import environments
 from tests.transitions import (
     IDENTITY,
     KEY,
@@ -206,3 +208,19 @@ def test_acting_has_noise_where_it_explores() -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(DiscError, match=f"^{next(iter(options))} must be"):
         Config(**options)
+
+
+@pytest.mark.parametrize("delay", [1, 2, 3])
+def test_one_update_at_a_time_is_many_at_once(delay: int) -> None:
+    """The programs that are told whether the policy moves equal the one that decides itself."""
+    options = {"steps_per_update": 6, "horizon": 6, "random_steps": 6, "policy_delay": delay}
+    agent = TD3(environments.wide, widths=(5,), batch_size=4, **options)
+    agent.learn(6, eval_every=0, progress=False)
+    many = dataclasses.replace(agent.state, step=7)
+    one, single = many, dataclasses.replace(agent.config, steps_per_update=1)
+    many, _ = td3.update(agent.config, many, 1)
+    for _ in range(6):
+        one, _ = td3.update(single, one, 1)
+    assert int(one.learned.updates) == int(many.learned.updates) == 6
+    for a, b in zip(*(jax.tree.leaves(x.learned) for x in (one, many)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

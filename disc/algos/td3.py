@@ -8,6 +8,7 @@ blurred, so that the policy can't sit on a narrow peak of the critic.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -98,14 +99,35 @@ def explore(config: Config, spec: Spec, state: State) -> Actor:
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
-    """As many gradient steps as an update has."""
-    return off_policy.improve(config, state, learn)
+    """As many gradient steps as an update has.
+
+    Where it has one, its program is compiled with the policy's step or without it, which is faster
+    than a program that decides for itself and copies what stays.
+    """
+    if config.updates > 1:
+        return off_policy.improve(config, state, learn)
+    due = (int(state.learned.updates) + 1) % config.policy_delay == 0
+    return off_policy.improve(config, state, learn_all if due else learn_critics)
 
 
 def learn(
-    config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
+    config: Config,
+    learned: Learned,
+    batch: Batch,
+    key: jax.Array,
+    scale: Scale,
+    due: bool | None = None,
 ) -> tuple[Learned, Measured]:
-    """One gradient step of the critics and, if it is time, of policy and targets."""
+    """One gradient step of the critics and, if it is due, of policy and targets.
+
+    Args:
+        config: the options.
+        learned: what to move.
+        batch: what to learn from.
+        key: of the noise on the target's actions.
+        scale: of the normaliser, which stays empty.
+        due: whether policy and targets move; as the number of updates says if None.
+    """
     action = off_policy.deterministic_action(learned.targets.policy, batch.next_observation)
     action = smooth(config, action, key)
     next_value = off_policy.least(learned.targets.value, batch.next_observation, action)
@@ -128,14 +150,20 @@ def learn(
         return policy, learned.targets, jnp.zeros(())
 
     updates = learned.updates + 1
-    due = updates % config.policy_delay == 0
-    policy, targets, objective = jax.lax.cond(due, move, stay, learned.policy)
+    if due is None:
+        now = updates % config.policy_delay == 0
+        policy, targets, objective = jax.lax.cond(now, move, stay, learned.policy)
+    else:
+        policy, targets, objective = (move if due else stay)(learned.policy)
     measured = {
         "train/objective": config.policy_delay * objective,  # so that the mean over steps is right
         "train/value_loss": loss,
         "train/q": mean_q,
     }
     return Learned(policy, value, targets, updates), measured
+
+
+learn_all, learn_critics = partial(learn, due=True), partial(learn, due=False)
 
 
 def smooth(config: Config, action: jax.Array, key: jax.Array) -> jax.Array:
