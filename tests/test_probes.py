@@ -159,6 +159,7 @@ def test_paths_laid_end_to_end_teach_the_same() -> None:
     assert_follows(agent)
 
 
+@pytest.mark.parametrize("algorithm", ["disc", "acktr", "trust-pcl", "ddpg", "sac"])
 def test_several_environments(algorithm: str) -> None:
     agent = trained(algorithm, probes.Follow, 32_768, num_envs=4)
     assert_follows(agent)
