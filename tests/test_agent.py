@@ -400,7 +400,7 @@ def test_nothing_compiles_after_the_first_iteration(kind: type[Agent]) -> None:
 
     several = kind in (DISC, PPOAMBER)
     options = {"replay_length": 8, "epsilon_b": 0.05} if several else {}
-    small(kind, widths=(17,), **options).learn(4096, callbacks=[watch], **QUIET)
+    small(kind, widths=(17, 16), **options).learn(4096, callbacks=[watch], **QUIET)
     numbers, batches = zip(*counts, strict=True)
     assert numbers[0] > 0
     assert len(set(numbers)) == 1
