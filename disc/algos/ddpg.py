@@ -66,7 +66,9 @@ class Config(OffPolicyConfig):
         check = Checker(self)
         check.rate("policy_learning_rate", "value_learning_rate")
         check.within(0, 1, "tau")
-        check("widths", len(self.widths) >= 2, "two layers or more, as the action enters the second")
+        check(
+            "widths", len(self.widths) >= 2, "two layers or more, as the action enters the second"
+        )
         check.at_least(0, "value_decay", "parameter_noise")
 
 
