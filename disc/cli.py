@@ -1,4 +1,4 @@
-"""The command line: train, resume, eval, watch, plot, list, info."""
+"""The command line: train, resume, eval, watch, plot, sweep, reproduce, report, list, info."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import OmitArgPrefixes
 
+from disc import commands, experiments, plots, runs, video
 from disc import evaluate as evaluation
-from disc import plots, runs, video
 from disc import policy as policies
 from disc._version import __version__
 from disc.agent import AGENTS, Agent, resume
 from disc.algos import ALGORITHMS
 from disc.envs import TASKS, Maker, describe
-from disc.options import Eval, Info, List, Plot, Resume, Train, Watch
+from disc.options import Eval, Info, List, Plot, Report, Reproduce, Resume, Sweep, Train, Watch
 from disc.train import Plan
 from disc.types import DiscError
 
@@ -244,7 +244,11 @@ def show_list(_: List) -> None:
     for name, task in TASKS.items():
         sizes = (task.observation_size, task.paper_observation_size, task.action_size)
         tasks.add_row(name, task.id, *map(str, sizes), f"{task.steps // 1_000_000}M")
-    out.print(algorithms, tasks)
+    title = "Experiments of the paper, for `disc reproduce`"
+    paper = Table("name", "what it is", title=title, title_justify="left", box=None)
+    for name in experiments.names():
+        paper.add_row(name, experiments.find(name).title)
+    out.print(algorithms, tasks, paper)
     out.print("Any Gymnasium id with Box actions, or package.module:factory, works as well.")
 
 
@@ -318,6 +322,9 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
     "eval": (Eval, evaluate),
     "watch": (Watch, watch),
     "plot": (Plot, plot),
+    "sweep": (Sweep, commands.sweep_file),
+    "reproduce": (Reproduce, commands.reproduce),
+    "report": (Report, commands.make_report),
     "list": (List, show_list),
     "info": (Info, info),
 }

@@ -27,6 +27,22 @@ def read_progress(path: Path) -> list[Row]:
     return [{**row, "step": int(row["step"])} for row in rows]
 
 
+def tail(path: Path) -> list[Row]:
+    """The last few whole rows of a `progress.csv`, read from its end."""
+    try:
+        with open(path, "rb") as file:
+            head = file.readline()
+            size = file.seek(0, 2)
+            file.seek(max(len(head), size - 8 * max(1024, len(head))))
+            lines = file.read().split(b"\n")[:-1]  # what stands behind the last newline is no row
+    except OSError:
+        return []
+    columns = head.decode().strip().split(",")
+    cells = [line.decode().strip().split(",") for line in lines]
+    whole = [row for row in cells if len(row) == len(columns)]
+    return [{n: float(x) for n, x in zip(columns, row, strict=True) if x} for row in whole]
+
+
 class ProgressFile:
     """`progress.csv`: a row an iteration, appended whole."""
 
@@ -134,7 +150,7 @@ class Reporter:
             self.started = (now, step)
         seconds, steps = now - self.started[0], step - self.started[1]
         rate = steps / seconds if seconds > 0 else 0.0
-        left = _duration((self.total - step) / rate) if rate and step < self.total else "0:00"
+        left = duration((self.total - step) / rate) if rate and step < self.total else "0:00"
         parts = [f"{step:,}/{self.total:,} steps"]
         if rate:
             parts += [f"{rate:,.0f} steps/s", f"{left} left"]
@@ -155,7 +171,8 @@ class Reporter:
             self.bar.stop()
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as hours, minutes and seconds."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from disc import runs
 from disc.algos import ALGORITHMS
@@ -56,6 +56,62 @@ class Resume:
     threads: int | None = None
     """Cores to use; as when the run began by default. Another number may round large products
     differently."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweeping:
+    """What `disc sweep` and `disc reproduce` have in common."""
+
+    out: Path | None = None
+    """Where the runs go, and the report. The same command again goes on with what is there."""
+    dry_run: bool = False
+    """Only list the runs, what is done already, and the hours it will take, from a short try of
+    each kind on this machine."""
+    scale: float = 1.0
+    """Shorten every run to this share, its learning rate's annealing too; everything drawn from it
+    says so."""
+    steps: int | None = None
+    """Cut every run at so many steps; the learning rate anneals as if it went on."""
+    seeds: tuple[int, ...] = ()
+    """Only these seeds, or other ones than the file's."""
+    tasks: tuple[str, ...] = ()
+    """Only these tasks of the file."""
+    algos: tuple[str, ...] = ()
+    """Only these arms of the file: labels, or names of algorithms."""
+    jobs: int | None = None
+    """Runs at the same time, one core each; as many as there are cores by default."""
+    retries: int = 2
+    """How often a run that fails is tried again from its last checkpoint."""
+    ray: str | None = None
+    """Run on a Ray cluster: its address, or auto. Needs the extra disc-rl[ray]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Run all runs of an experiment file, several at a time, and report on them."""
+
+    file: Positional[Path]
+    """A TOML file that says which algorithms, options, tasks, seeds and steps; docs/sweeps.md."""
+    run: OmitArgPrefixes[Sweeping] = dataclasses.field(default_factory=Sweeping)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduce:
+    """Run what one of the paper's tables or figures needs, and report on it."""
+
+    name: Positional[str]
+    """table1, table2, fig1 …; `disc list` shows all."""
+    run: OmitArgPrefixes[Sweeping] = dataclasses.field(default_factory=Sweeping)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Make one HTML file of a directory of runs: tables, curves, what was run and how."""
+
+    directory: Positional[Path]
+    """Of a sweep, or of any runs."""
+    out: Path | None = None
+    """The file; by default report.html in the directory."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,144 @@
+"""What a sweep shows: a live table on a terminal, plain lines elsewhere, a list before it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from disc import logs
+from disc.experiments import Cell
+from disc.sweep import Board, Status
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+class Display:
+    """Shows a `Board`; use it in a `with` statement and call it."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.spoken = console, 0.0
+        self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self.known: set[Cell] = set()
+
+    def __enter__(self) -> Self:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def __call__(self, board: Board) -> None:
+        """Show where the sweep stands."""
+        for cell, reason in board.failed.items():
+            if cell not in self.known:
+                self.known.add(cell)
+                self.console.print(f"{cell.path} failed: {reason}", markup=False)
+        if self.live is not None:
+            self.live.update(table(board), refresh=True)
+        elif time.monotonic() - self.spoken > SECONDS_BETWEEN_LINES or not board.running:
+            self.spoken = time.monotonic()
+            self.console.print(line(board), markup=False)
+
+
+def table(board: Board) -> Table:
+    """What runs, how far it is, its last evaluation, its speed and the time left."""
+    shown = Table(title=line(board), title_justify="left", box=None)
+    shown.add_column("run", overflow="fold")
+    for column in ("steps", "", "return", "steps/s", "left"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for status, job, since in board.running:
+        rows, cell = job.rows(), status.cell
+        step = int(rows[-1]["step"]) if rows else status.step
+        rate = _rate(rows, step, status.step, since)
+        shown.add_row(
+            Text(str(cell.path)),
+            f"{step:,}/{cell.steps:,}",
+            f"{100 * step / cell.steps:.0f} %",
+            _last(rows, "eval/return") or _last(rows, "train/return") or "…",
+            f"{rate:,.0f}" if rate else "…",
+            logs.duration((cell.steps - step) / rate) if rate else "…",
+        )
+    return shown
+
+
+def line(board: Board) -> str:
+    """Counts, and the time left in all, as one line."""
+    parts = [f"{len(board.done)} of {board.total} runs done", f"{len(board.running)} running"]
+    parts += [f"{len(board.waiting)} waiting"] if board.waiting else []
+    parts += [f"{len(board.failed)} failed"] if board.failed else []
+    left = seconds_left(board)
+    parts += [f"about {logs.duration(left)} left"] if left else []
+    return " · ".join(parts)
+
+
+def seconds_left(board: Board) -> float | None:
+    """By the speed of what runs and has run, as far as it is known."""
+    speeds: dict[tuple[str, str], float] = {}  # steps a second
+    for status in board.done:
+        _note(speeds, status.cell, status.rows)
+    ahead = [(status.cell, status.step) for status in board.waiting]
+    for status, job, _ in board.running:
+        rows = job.rows()
+        _note(speeds, status.cell, rows)
+        ahead.append((status.cell, int(rows[-1]["step"]) if rows else status.step))
+    if not speeds or not board.running:
+        return None
+    usual = len(speeds) / sum(1.0 / speed for speed in speeds.values())
+    work = sum(
+        (cell.steps - step) / speeds.get((cell.task, cell.arm.name), usual) for cell, step in ahead
+    )
+    return work / len(board.running)
+
+
+def _note(speeds: dict[tuple[str, str], float], cell: Cell, rows: list[logs.Row]) -> None:
+    if rows and rows[-1].get("time/elapsed"):
+        speeds[cell.task, cell.arm.name] = rows[-1]["step"] / rows[-1]["time/elapsed"]
+
+
+def _rate(rows: list[logs.Row], step: int, before: int, since: float) -> float:
+    """Steps a second over the last rows, or since the start."""
+    if len(rows) > 1:
+        spent = rows[-1].get("time/elapsed", 0.0) - rows[0].get("time/elapsed", 0.0)
+        return (rows[-1]["step"] - rows[0]["step"]) / spent if spent > 0.0 else 0.0
+    return max(0.0, (step - before) / (time.monotonic() - since))
+
+
+def _last(rows: list[logs.Row], name: str) -> str:
+    values = [row[name] for row in rows if name in row]
+    return f"{values[-1]:,.1f}" if values else ""
+
+
+def plan(found: list[Status], seconds: Mapping[Cell, float | None], jobs: int) -> Table:
+    """What a sweep will do: its runs, what is done of them, and how long the rest will take."""
+    done = sum(status.done for status in found)
+    known = [x for x in seconds.values() if x is not None]
+    total = sum(known) / jobs
+    title = f"{len(found)} runs, {done} done, {len(found) - done} to do"
+    if known:
+        title += f": about {total / 3600:,.1f} h with {jobs} at a time"
+    if len(known) < len(seconds):
+        title += f" (and {len(seconds) - len(known)} runs that could not be tried)"
+    shown = Table(title=title, title_justify="left", box=None)
+    shown.add_column("run", overflow="fold")
+    for column in ("steps", "done", "hours"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for status in found:
+        cost = seconds.get(status.cell)
+        hours = "" if status.done else "?" if cost is None else f"{cost / 3600:.2f}"
+        share = "yes" if status.done else f"{100 * status.step / status.cell.steps:.0f} %"
+        shown.add_row(Text(str(status.cell.path)), f"{status.cell.steps:,}", share, hours)
+    return shown

@@ -1,0 +1,304 @@
+"""Running an experiment: which cells are done, which are left, several side by side.
+
+Every cell is a run directory, made by `disc train` and gone on with by `disc resume` in a process
+of its own, so that a sweep can be stopped and started again at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol
+
+from disc import files, logs, runs
+from disc.experiments import Cell, Experiment
+from disc.types import DiscError
+
+LOGS = "logs"  # within a sweep's directory: what its processes said
+PAUSE = 0.5  # seconds between looks at the processes
+PATIENCE = 60.0  # seconds for a stopped process to save
+
+
+class Status(NamedTuple):
+    """Where a cell stands."""
+
+    cell: Cell
+    begun: bool  # there is a run directory
+    rows: list[logs.Row]  # the last of its record
+
+    @property
+    def step(self) -> int:
+        """Environment steps that are recorded."""
+        return int(self.rows[-1]["step"]) if self.rows else 0
+
+    @property
+    def done(self) -> bool:
+        """Whether all its steps are."""
+        return self.step >= self.cell.steps
+
+
+def status(root: Path, cell: Cell) -> Status:
+    """Look at a cell's directory.
+
+    Raises:
+        DiscError: it holds a run with other options.
+    """
+    path = root / cell.path
+    if not (path / "config.json").exists():
+        return Status(cell, False, [])
+    other = cell.differences(runs.read_config(path))
+    if other:
+        raise DiscError(f"{path}: holds another run ({'; '.join(other)}); choose another --out.")
+    return Status(cell, True, logs.tail(path / "progress.csv"))
+
+
+def words(root: Path, found: Status) -> list[str]:
+    """The words behind `disc` that start a cell or go on with it."""
+    if not found.begun:
+        return found.cell.command(root)
+    path, steps = root / found.cell.path, str(found.cell.steps)
+    return ["resume", str(path), "--steps", steps, "--threads", "1"]
+
+
+class Job(Protocol):
+    """A cell that runs somewhere."""
+
+    def poll(self) -> int | None:
+        """None while it runs, then its exit status."""
+        ...
+
+    def rows(self) -> list[logs.Row]:
+        """The last rows of its record."""
+        ...
+
+    def stop(self, now: bool = False) -> None:
+        """Ask it to save and stop, or end it now."""
+        ...
+
+    def said(self) -> str:
+        """The last thing it said."""
+        ...
+
+
+class Backend(Protocol):
+    """Where cells run."""
+
+    def slots(self) -> int:
+        """How many may run at the same time."""
+        ...
+
+    def start(self, root: Path, found: Status) -> Job:
+        """Start a cell, or go on with it."""
+        ...
+
+    def close(self, root: Path) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class Process:
+    """A cell in a process of its own on this machine, held to one core."""
+
+    def __init__(self, root: Path, found: Status) -> None:
+        self.directory = root / found.cell.path
+        self.log = root / LOGS / found.cell.path.with_suffix(f"{found.cell.path.suffix}.log")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "a", encoding="utf-8") as log:
+            self.process = launch(words(root, found), log)
+
+    def poll(self) -> int | None:
+        """None while it runs, then its exit status."""
+        return self.process.poll()
+
+    def rows(self) -> list[logs.Row]:
+        """The last rows of its record."""
+        return logs.tail(self.directory / "progress.csv")
+
+    def stop(self, now: bool = False) -> None:
+        """Ask it to save and stop, or end it now."""
+        self.process.send_signal(signal.SIGKILL if now else signal.SIGTERM)
+
+    def said(self) -> str:
+        """The last line of its log."""
+        return last_line(self.log)
+
+
+def launch(
+    words: list[str], log: IO[str], directory: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """A process that runs `disc` with these words.
+
+    Ctrl-C does not reach it, as its parent asks it to stop, but its parent's death does. Its
+    products take one core: else several processes would fight for all of them.
+    """
+    one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "disc", *words],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        cwd=directory,
+        env={**os.environ, **one},
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+
+
+def _end_with_parent() -> None:
+    """Let this process be killed when its parent dies, so that it is not in the next one's way."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def last_line(path: Path) -> str:
+    """The last line of a file that says something."""
+    with suppress(OSError):
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+    return ""
+
+
+@dataclass(frozen=True)
+class Local:
+    """This machine: as many processes as cores."""
+
+    jobs: int
+
+    def slots(self) -> int:
+        """How many may run at the same time."""
+        return self.jobs
+
+    def start(self, root: Path, found: Status) -> Job:
+        """Start a cell, or go on with it."""
+        return Process(root, found)
+
+    def close(self, root: Path) -> None:
+        """Has nothing to clear up."""
+
+
+@dataclass
+class Board:
+    """Where a sweep stands, for whoever shows it."""
+
+    total: int
+    done: list[Status] = field(default_factory=list)
+    running: list[tuple[Status, Job, float]] = field(default_factory=list)  # and since when
+    waiting: list[Status] = field(default_factory=list)
+    failed: dict[Cell, str] = field(default_factory=dict)
+
+
+def look(root: Path, cells: Iterable[Cell]) -> list[Status]:
+    """The status of every cell, each directory once."""
+    unique = {cell.path: cell for cell in cells}
+    return [status(root, cell) for cell in unique.values()]
+
+
+def run(
+    root: Path,
+    found: list[Status],
+    backend: Backend,
+    retries: int,
+    show: Callable[[Board], None],
+) -> Board:
+    """Run all cells that are not done.
+
+    A run that fails is tried again from its last checkpoint; one that fails for good is reported
+    and the others go on.
+
+    Args:
+        root: where run directories are made.
+        found: the cells.
+        backend: where they run.
+        retries: how often a cell may fail before it is given up.
+        show: called with where the sweep stands, again and again.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C or SIGTERM, once all runs are saved.
+    """
+    board = Board(len(found), [x for x in found if x.done], [], [x for x in found if not x.done])
+    tries: dict[Cell, int] = {}
+    try:
+        with _terminable():
+            while board.waiting or board.running:
+                while board.waiting and len(board.running) < backend.slots():
+                    here = status(root, board.waiting.pop(0).cell)
+                    board.running.append((here, backend.start(root, here), time.monotonic()))
+                show(board)
+                time.sleep(PAUSE)
+                _collect(root, board, tries, retries)
+            show(board)
+    except KeyboardInterrupt:
+        _stop([job for _, job, _ in board.running])
+        raise
+    finally:
+        backend.close(root)
+    return board
+
+
+def _collect(root: Path, board: Board, tries: dict[Cell, int], retries: int) -> None:
+    """Take the jobs that ended off the board."""
+    for entry in list(board.running):
+        before, job, _ = entry
+        code, cell = job.poll(), before.cell
+        if code is None:
+            continue
+        board.running.remove(entry)
+        now = status(root, cell)
+        if code == 0 and now.done:
+            board.done.append(now)
+        elif tries.get(cell, 0) < retries:
+            tries[cell] = tries.get(cell, 0) + 1
+            board.waiting.insert(0, now)
+        else:
+            board.failed[cell] = job.said() or f"ended with status {code}"
+
+
+def _stop(jobs: list[Job]) -> None:
+    """Let all save and stop; end those that take too long, or all after a second Ctrl-C."""
+    limit, now = time.monotonic() + PATIENCE, False
+    for job in jobs:
+        job.stop()
+    while any(job.poll() is None for job in jobs):
+        try:
+            time.sleep(PAUSE / 5)
+            now = time.monotonic() > limit
+        except KeyboardInterrupt:
+            now = True
+        if now:
+            for job in (job for job in jobs if job.poll() is None):
+                job.stop(now=True)
+            limit = time.monotonic() + PATIENCE
+
+
+class _terminable:
+    """SIGTERM means the same as Ctrl-C."""
+
+    def __enter__(self) -> None:
+        self.before = signal.signal(signal.SIGTERM, self._raise)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self.before)
+
+    def _raise(self, *_: object) -> None:
+        raise KeyboardInterrupt
+
+
+def write_down(root: Path, experiment: Experiment) -> None:
+    """Put the experiment beside its runs, where `disc report` finds it.
+
+    Raises:
+        DiscError: nothing can be written there.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        files.write_text(root / f"{experiment.name}.json", experiment.as_json())
+    except OSError as error:
+        raise DiscError(f"{root}: can't be written ({error}).") from error
