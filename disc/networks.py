@@ -108,6 +108,8 @@ def forward_pairs(mlp: Layers, first: jax.Array, second: jax.Array) -> jax.Array
         (M, out) or (M, K, out).
     """
     x, entry = first, int(mlp[0].weight.shape[0] == first.shape[-1])
+    if second.ndim == first.ndim and not entry:
+        return forward(mlp, jnp.concatenate([first, second], axis=-1), jax.nn.relu)
     for i, layer in enumerate(mlp):
         if i == entry:  # [x, second] W without joining x to each of K
             product = x @ layer.weight[: x.shape[-1]]

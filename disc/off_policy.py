@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, SupportsFloat, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from disc.networks import Layers
 from disc.normalize import Normalizer, Scale
 from disc.policies import Uniform
 from disc.replay import TransitionReplay
-from disc.types import Actor, DiscError, Metrics, Rollout, Spec
+from disc.types import Actor, DiscError, Measured, Rollout, Spec
 
 ADAM_EPSILON = 1e-8  # of all originals
 
@@ -130,12 +130,12 @@ def policy_fields(spec: Spec, state: OffPolicy, layers: Layers) -> dict[str, Any
 
 
 def explore(
-    config: OffPolicyConfig, spec: Spec, state: OffPolicy, policy: Callable[[], Actor]
+    act: Callable[[Any, Spec, Any], Actor], config: OffPolicyConfig, spec: Spec, state: OffPolicy
 ) -> Actor:
-    """The behaviour policy of the next steps: uniformly random at the start."""
+    """The behaviour policy of the next steps: the current one, after uniformly random steps."""
     if state.step < random_steps(config) and not state.loaded:
         return Uniform(spec.action_low, spec.action_high, spec.action_shape)
-    return policy()
+    return act(config, spec, state)
 
 
 def random_steps(config: OffPolicyConfig) -> int:
@@ -183,24 +183,22 @@ def draw(
     )
 
 
-Measured = dict[str, jax.Array]
+Means = dict[str, jax.Array]
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["names"])
-@dataclass(frozen=True)
-class Summary:
-    """What was measured, as one array: it comes back from the device in one piece."""
-
-    names: tuple[str, ...]
-    values: jax.Array  # (len(names),)
+Step = Callable[[Any, Any, Batch, jax.Array, Scale], tuple[Any, Means]]
+"""(config, learned, batch, key, scale) → learned, measured. Where K = 1, None is what stays."""
 
 
-Step = Callable[[Any, Any, Batch, jax.Array, Scale], tuple[Any, Measured]]
-"""(config, learned, batch, key, scale) → learned, measured"""
-
-
-def improve(config: Any, state: State, learn: Step) -> tuple[State, Metrics]:
+def improve(config: Any, state: State, learn: Step, wait: bool = True) -> tuple[State, Measured]:
     """K gradient steps, each on a batch of its own; none in the first `random_steps` steps.
+
+    Args:
+        config: the options.
+        state: what to improve.
+        learn: one gradient step.
+        wait: until all is done. Without it, the next steps are sampled meanwhile, as long as
+            nothing they need is being changed.
 
     Returns:
         The state after the update, and what was measured: means over the gradient steps.
@@ -209,12 +207,16 @@ def improve(config: Any, state: State, learn: Step) -> tuple[State, Metrics]:
         return replace(state, iteration=state.iteration + 1), {}
     clock = time.perf_counter()
     scale = normalize.scale(state.normalizer)
-    learned, key, summary = descend(
+    changed, key, measured = descend(
         learn, config, state.learned, state.key, state.replay, state.bounds, scale
     )
-    values = np.asarray(summary.values).tolist()  # waits until all is done
-    metrics = dict(zip(summary.names, values, strict=True))
-    state = replace(state, learned=learned, key=key, iteration=state.iteration + 1)
+    kept = {name: new for name, new in changed._asdict().items() if new is not None}
+    state = replace(
+        state, learned=state.learned._replace(**kept), key=key, iteration=state.iteration + 1
+    )
+    metrics: dict[str, SupportsFloat] = {**measured}
+    if wait:
+        metrics = {name: float(value) for name, value in measured.items()}
     return state, {**metrics, "time/updating": time.perf_counter() - clock}
 
 
@@ -227,19 +229,22 @@ def descend(
     replay: TransitionReplay,
     bounds: Bounds,
     scale: Scale,
-) -> tuple[Any, jax.Array, Summary]:
+) -> tuple[Any, jax.Array, Means]:
     """All gradient steps of an update."""
 
-    def step(carry: tuple[Any, jax.Array], _: None) -> tuple[tuple[Any, jax.Array], Measured]:
+    def step(carry: tuple[Any, jax.Array], _: None) -> tuple[tuple[Any, jax.Array], Means]:
         learned, key = carry
         key, rows, noise = jax.random.split(key, 3)
         batch = draw(rows, replay, bounds, config.batch_size, config.bootstrap_time_limits)
         learned, measured = learn(config, learned, batch, noise, scale)
         return (learned, key), measured
 
-    (learned, key), measured = jax.lax.scan(step, (learned, key), length=config.updates)
-    means = jnp.stack([jnp.mean(values) for values in measured.values()])
-    return learned, key, Summary(tuple(measured), means)
+    if config.updates == 1:
+        (learned, key), measured = step((learned, key), None)
+    else:
+        (learned, key), measured = jax.lax.scan(step, (learned, key), length=config.updates)
+        measured = jax.tree.map(jnp.mean, measured)
+    return learned, key, measured
 
 
 def target(

@@ -17,7 +17,7 @@ import numpy as np
 from disc import normalize
 from disc.evaluate import evaluate
 from disc.rollout import collect
-from disc.types import DiscError, Metrics, Rollout, Spec
+from disc.types import DiscError, Measured, Metrics, Rollout, Spec
 
 if TYPE_CHECKING:
     from disc.agent import Agent
@@ -68,18 +68,19 @@ def train(
     with interruptible(say) as interrupted:
         while agent.state.step < plan.steps:
             clock, before, sampling = time.perf_counter(), agent.state.step, 0.0
-            rollouts, measured = [], []
+            rollouts: list[Rollout] = []
+            measured: list[Measured] = []
             for _ in range(config.horizon // config.at_once):  # one, or as off-policy learners ask
                 start = time.perf_counter()
                 rollout = collect(env, explore, agent.state, config.at_once, agent.threads)
                 sampling += time.perf_counter() - start
                 state = agent.state = algorithm.observe(config, agent.state, rollout)
-                state, metrics = algorithm.update(config, state, agent.threads)
-                check_finite(metrics, state.step)
+                state, found = algorithm.update(config, state, agent.threads)
                 agent.state = state
                 rollouts.append(rollout)
-                measured.append(metrics)
+                measured.append(found)
             metrics = average(measured)
+            check_finite(metrics, state.step)
             updated = time.perf_counter()
 
             checkpoint = due(plan.checkpoint_every, before, state.step)
@@ -148,7 +149,7 @@ def check_finite(metrics: Metrics, step: int) -> None:
         )
 
 
-def average(measured: list[Metrics]) -> Metrics:
+def average(measured: list[Measured]) -> Metrics:
     """What the rounds of an iteration measured: means, but the sums of times."""
     names = dict.fromkeys(name for found in measured for name in found)
     row = {}

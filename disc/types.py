@@ -6,8 +6,8 @@ and E the number of environments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 Metrics = dict[str, float]
+Measured = Mapping[str, SupportsFloat]  # metrics, some of which may still be on their way
 
 
 class DiscError(Exception):
@@ -82,4 +83,4 @@ class Algorithm(Protocol):
     observe: Callable[..., Any]  # (config, state, rollout) → State
     act: Callable[..., Any]  # (config, spec, state) → Policy
     explore: Callable[..., Any]  # (config, spec, state) → Actor that collects the next steps
-    update: Callable[..., tuple[Any, Metrics]]  # (config, state, threads) → State, metrics
+    update: Callable[..., tuple[Any, Any]]  # (config, state, threads) → State, Measured

@@ -19,10 +19,10 @@ from disc import networks, normalize, off_policy, optim, seeding
 from disc.config import Checker, OffPolicyConfig
 from disc.networks import Layers, Linear, NormalizedLinear
 from disc.normalize import Scale
-from disc.off_policy import ADAM_EPSILON, Batch, Bounds, Measured, OffPolicy, Targets
+from disc.off_policy import ADAM_EPSILON, Batch, Bounds, Means, OffPolicy, Targets
 from disc.policies import Deterministic
 from disc.replay import TransitionReplay
-from disc.types import Actor, Metrics, Rollout, Spec
+from disc.types import Actor, Measured, Rollout, Spec
 
 NAME = "ddpg"
 
@@ -118,12 +118,12 @@ def act(config: Config, spec: Spec, state: State) -> Deterministic:
 
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
-    """The behaviour policy of the next steps, after random ones."""
+    """The behaviour policy of the next steps: perturbed, after random steps."""
+    return off_policy.explore(_perturbed, config, spec, state)
 
-    def perturbed() -> Perturbed:
-        return Perturbed(**_policy_fields(spec, state), spread=state.spread, run_seed=state.seed)
 
-    return off_policy.explore(config, spec, state, perturbed)
+def _perturbed(config: Config, spec: Spec, state: State) -> Perturbed:
+    return Perturbed(**_policy_fields(spec, state), spread=state.spread, run_seed=state.seed)
 
 
 def _policy_fields(spec: Spec, state: State) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def observe(config: Config, state: State, rollout: Rollout) -> State:
     return dataclasses.replace(off_policy.observe(config, state, rollout), normalizer=normalizer)
 
 
-def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
+def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
     """As many gradient steps as an update has; then the noise is measured and adapted."""
     state, metrics = off_policy.improve(config, state, learn)
     if not metrics or not config.parameter_noise:
@@ -171,13 +171,13 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         config, policy, state.spread, state.key, state.replay, state.bounds, scale
     )
     spread = adapt(state.spread, float(distance), config.parameter_noise)
-    metrics |= {"train/parameter_noise": state.spread, "train/noise_distance": distance}
-    return dataclasses.replace(state, key=key, spread=spread), metrics
+    noise = {"train/parameter_noise": state.spread, "train/noise_distance": float(distance)}
+    return dataclasses.replace(state, key=key, spread=spread), {**metrics, **noise}
 
 
 def learn(
     config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
-) -> tuple[Learned, Measured]:
+) -> tuple[Learned, Means]:
     """One gradient step of critic, policy and targets."""
     here, there = (
         normalize.observations(scale, x, CLIP) for x in (batch.observation, batch.next_observation)

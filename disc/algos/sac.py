@@ -17,9 +17,9 @@ from disc import distributions, networks, off_policy, optim
 from disc.config import Checker, OffPolicyConfig
 from disc.networks import MLP
 from disc.normalize import Scale
-from disc.off_policy import ADAM_EPSILON, Batch, Measured, OffPolicy, observe
+from disc.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, observe
 from disc.policies import LOG_STD_RANGE, Squashed
-from disc.types import Actor, Metrics, Spec
+from disc.types import Actor, Measured, Spec
 
 __all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
@@ -112,18 +112,18 @@ def act(config: Config, spec: Spec, state: State) -> Squashed:
 
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
-    """The behaviour policy of the next steps: the current one samples, after random ones."""
-    return off_policy.explore(config, spec, state, lambda: act(config, spec, state))
+    """The behaviour policy of the next steps: the current one, after random steps."""
+    return off_policy.explore(act, config, spec, state)
 
 
-def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
+def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
     """As many gradient steps as an update has."""
     return off_policy.improve(config, state, learn)
 
 
 def learn(
     config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
-) -> tuple[Learned, Measured]:
+) -> tuple[Learned, Means]:
     """One gradient step of critics, policy and temperature."""
     first, second = jax.random.split(key)
     alpha = jnp.exp(learned.temperature.parameters)

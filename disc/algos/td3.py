@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,9 @@ from disc import networks, off_policy, optim
 from disc.config import Checker, OffPolicyConfig
 from disc.networks import MLP
 from disc.normalize import Scale
-from disc.off_policy import ADAM_EPSILON, Batch, Measured, OffPolicy, Targets, observe
+from disc.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, Targets, observe
 from disc.policies import Deterministic
-from disc.types import Actor, Metrics, Spec
+from disc.types import Actor, Measured, Spec
 
 __all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
@@ -94,76 +94,81 @@ def act(config: Config, spec: Spec, state: State) -> Deterministic:
 
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
-    """The behaviour policy of the next steps: with noise on its actions, after random ones."""
-    return off_policy.explore(config, spec, state, lambda: act(config, spec, state))
+    """The behaviour policy of the next steps: the current one, after random steps."""
+    return off_policy.explore(act, config, spec, state)
 
 
-def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
+def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
     """As many gradient steps as an update has.
 
-    Where it has one, its program is compiled with the policy's step or without it, which is faster
-    than a program that decides for itself and copies what stays.
+    Where it has one, its program is compiled with the policy's step or without it, and without it
+    the next steps are sampled meanwhile: the policy that takes them stays.
     """
     if config.updates > 1:
         return off_policy.improve(config, state, learn)
     due = (int(state.learned.updates) + 1) % config.policy_delay == 0
-    return off_policy.improve(config, state, learn_all if due else learn_critics)
+    return off_policy.improve(config, state, learn_all if due else learn_critics, wait=due)
 
 
 def learn(
-    config: Config,
-    learned: Learned,
-    batch: Batch,
-    key: jax.Array,
-    scale: Scale,
-    due: bool | None = None,
-) -> tuple[Learned, Measured]:
-    """One gradient step of the critics and, if it is due, of policy and targets.
+    config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
+) -> tuple[Learned, Means]:
+    """One gradient step of the critics and, if it is due, of policy and targets."""
+    learned, measured = move_critics(config, learned, batch, key)
 
-    Args:
-        config: the options.
-        learned: what to move.
-        batch: what to learn from.
-        key: of the noise on the target's actions.
-        scale: of the normaliser, which stays empty.
-        due: whether policy and targets move; as the number of updates says if None.
-    """
+    def stay(learned: Learned) -> tuple[Learned, jax.Array]:
+        return learned, jnp.zeros(())
+
+    due = learned.updates % config.policy_delay == 0
+    learned, objective = jax.lax.cond(due, partial(move_policy, config, batch), stay, learned)
+    # so that the mean over as many steps as the delay has, or a multiple of it, is right
+    return learned, {"train/objective": config.policy_delay * objective, **measured}
+
+
+def learn_all(
+    config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
+) -> tuple[Learned, Means]:
+    """`learn` where policy and targets are due."""
+    learned, measured = move_critics(config, learned, batch, key)
+    learned, objective = move_policy(config, batch, learned)
+    return learned, {"train/objective": objective, **measured}
+
+
+def learn_critics(
+    config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
+) -> tuple[Learned, Means]:
+    """`learn` where they are not: they are None in what it gives back, which copies nothing."""
+    learned, measured = move_critics(config, learned, batch, key)
+    nothing: Any = None
+    return learned._replace(policy=nothing, targets=nothing), measured
+
+
+def move_critics(
+    config: Config, learned: Learned, batch: Batch, key: jax.Array
+) -> tuple[Learned, Means]:
+    """One gradient step of the critics towards r + γ min_i Q'_i(s', π'(s') + noise)."""
     action = off_policy.deterministic_action(learned.targets.policy, batch.next_observation)
     action = smooth(config, action, key)
     next_value = off_policy.least(learned.targets.value, batch.next_observation, action)
     y = off_policy.target(batch, next_value, config.gamma)
-
     (loss, mean_q), gradient = jax.value_and_grad(off_policy.value_loss, has_aux=True)(
         learned.value.parameters, batch.observation, batch.action, y
     )
     value = optim.step(learned.value, gradient, config.learning_rate, ADAM_EPSILON)
-
-    def move(policy: optim.Learner) -> tuple[optim.Learner, Targets, jax.Array]:
-        cost, gradient = jax.value_and_grad(off_policy.policy_loss)(
-            policy.parameters, value.parameters[0], batch.observation
-        )
-        policy = optim.step(policy, gradient, config.learning_rate, ADAM_EPSILON)
-        networks = Targets(policy.parameters, value.parameters)
-        return policy, off_policy.follow(learned.targets, networks, config.tau), -cost
-
-    def stay(policy: optim.Learner) -> tuple[optim.Learner, Targets, jax.Array]:
-        return policy, learned.targets, jnp.zeros(())
-
-    updates = learned.updates + 1
-    if due is None:
-        now = updates % config.policy_delay == 0
-        policy, targets, objective = jax.lax.cond(now, move, stay, learned.policy)
-    else:
-        policy, targets, objective = (move if due else stay)(learned.policy)
-    measured = {
-        "train/objective": config.policy_delay * objective,  # so that the mean over steps is right
-        "train/value_loss": loss,
-        "train/q": mean_q,
-    }
-    return Learned(policy, value, targets, updates), measured
+    measured = {"train/value_loss": loss, "train/q": mean_q}
+    return learned._replace(value=value, updates=learned.updates + 1), measured
 
 
-learn_all, learn_critics = partial(learn, due=True), partial(learn, due=False)
+def move_policy(config: Config, batch: Batch, learned: Learned) -> tuple[Learned, jax.Array]:
+    """One gradient step of the policy up the first critic, all targets after it; mean Q(s, π)."""
+    critics = learned.value.parameters
+    cost, gradient = jax.value_and_grad(off_policy.policy_loss)(
+        learned.policy.parameters, critics[0], batch.observation
+    )
+    policy = optim.step(learned.policy, gradient, config.learning_rate, ADAM_EPSILON)
+    networks = Targets(policy.parameters, critics)
+    targets = off_policy.follow(learned.targets, networks, config.tau)
+    return learned._replace(policy=policy, targets=targets), -cost
 
 
 def smooth(config: Config, action: jax.Array, key: jax.Array) -> jax.Array:
