@@ -76,6 +76,7 @@ def train(
                 sampling += time.perf_counter() - start
                 state = agent.state = algorithm.observe(config, agent.state, rollout)
                 state, found = algorithm.update(config, state, agent.threads)
+                check_finite(found, state.step)
                 agent.state = state
                 rollouts.append(rollout)
                 measured.append(found)
@@ -136,13 +137,14 @@ def due(every: int, before: int, after: int) -> bool:
     return every > 0 and after // every > before // every
 
 
-def check_finite(metrics: Metrics, step: int) -> None:
-    """Stop a run whose numbers are none any more.
+def check_finite(metrics: Measured, step: int) -> None:
+    """Stop a run whose numbers are none any more; those still on their way are not waited for.
 
     Raises:
         DiscError: an objective, a loss or an entropy is NaN or infinite.
     """
-    if not all(math.isfinite(metrics[name]) for name in FINITE if name in metrics):
+    known = (metrics[name] for name in FINITE if name in metrics)
+    if not all(math.isfinite(value) for value in known if isinstance(value, float)):
         raise DiscError(
             f"the update at step {step:,} gave a number that is not finite; lower the learning "
             "rate or step size, or look at the rewards and observations."

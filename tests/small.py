@@ -1,8 +1,14 @@
-"""Options that make each algorithm quick: 256 steps an iteration, small networks."""
+"""Agents that are quick: 256 steps an iteration, small networks."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from disc import DISC
+from disc.agent import Agent
+from tests import environments as probes
+
+QUIET: dict[str, Any] = {"eval_every": 0, "progress": False}
 
 OFF_POLICY: dict[str, Any] = {
     "horizon": 256,
@@ -33,3 +39,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "sac": OFF_POLICY,
     "sql": {**OFF_POLICY, "target_interval": 50},
 }
+
+
+def small(kind: type[Agent] = DISC, env: Any = probes.wide, **options: Any) -> Agent:
+    return kind(env, **{**SMALL[kind.algorithm.NAME], **options})

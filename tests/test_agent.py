@@ -1,11 +1,9 @@
-"""The Python interface, the policy file, and promises about options and compilation."""
+"""The Python interface: acting, learning, what stops a run and what it measures."""
 
 from __future__ import annotations
 
 import dataclasses
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,10 @@ import jax
 import numpy as np
 import pytest
 
-import disc
-from disc import (
+from disc import DiscError, logs
+from disc.agent import (
     ACKTR,
+    AGENTS,
     DDPG,
     DISC,
     PPO,
@@ -25,23 +24,14 @@ from disc import (
     SQL,
     TD3,
     TRPO,
-    DiscError,
+    Agent,
     TrustPCL,
-    cli,
-    logs,
-    policy,
 )
-from disc.agent import AGENTS, Agent
 from disc.networks import forward
 from disc.normalize import observations, scale
 from tests import environments as probes
-from tests.small import SMALL
-
-QUIET = {"eval_every": 0, "progress": False}
-
-
-def small(kind: type[Agent] = DISC, env: Any = probes.wide, **options: Any) -> Agent:
-    return kind(env, **{**SMALL[kind.algorithm.NAME], **options})
+from tests.compare import assert_equal_trees
+from tests.small import QUIET, small
 
 
 def test_predict_takes_one_observation_or_a_batch() -> None:
@@ -94,68 +84,6 @@ def test_the_environment_sees_clipped_actions_only_with_the_option(clip: bool) -
     assert agent.metrics[0]["train/actions_outside"] > 0.3
 
 
-@pytest.mark.parametrize("kind", list(AGENTS.values()))
-def test_a_saved_agent_acts_and_learns_on(kind: type[Agent], tmp_path: Path) -> None:
-    agent = small(kind, "Hopper-v5").learn(512, **QUIET)
-    agent.save(tmp_path / "hopper.disc")
-    x = np.random.default_rng(0).standard_normal((4, 11))
-    loaded = kind.load(tmp_path / "hopper.disc")
-    actions = []
-    for acting in (agent.policy, loaded.policy, disc.load(tmp_path / "hopper.disc")):
-        acting.seed(0)  # SQL's is always sampled
-        actions.append((acting.predict(x)[0], acting.predict(x, deterministic=False)[0]))
-    np.testing.assert_array_equal(actions[0], actions[1])
-    np.testing.assert_array_equal(actions[0], actions[2])
-    assert loaded.config == agent.config
-    loaded.learn(256, **QUIET)
-    with pytest.raises(DiscError, match=f"a policy of {kind.algorithm.NAME}"):
-        (PPO if kind is DISC else DISC).load(tmp_path / "hopper.disc")
-
-
-def test_acting_needs_no_jax(tmp_path: Path) -> None:
-    small().save(tmp_path / "p.disc")
-    code = (
-        "import sys, numpy, disc\n"
-        f"policy = disc.load({str(tmp_path / 'p.disc')!r})\n"
-        "policy.predict(numpy.zeros((2, 3)))\n"
-        "assert not {'jax', 'gymnasium', 'rich', 'matplotlib'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "p.disc"
-    small().save(path)
-    data = bytearray(path.read_bytes())
-    for position in (3, 40, len(data) // 2, len(data) - 1):
-        damaged = bytearray(data)
-        damaged[position] ^= 8
-        path.write_bytes(damaged)
-        with pytest.raises(DiscError, match=r"p\.disc"):
-            disc.load(path)
-    path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(DiscError):
-        disc.load(path)
-    with pytest.raises(DiscError, match="no such file"):
-        disc.load(tmp_path / "q.disc")
-
-
-@pytest.mark.parametrize("env", ["subprocess:run", "tests.environments:wide", None, 3])
-def test_a_file_cannot_choose_what_is_imported(env: Any, tmp_path: Path) -> None:
-    path, ran = tmp_path / "p.disc", tmp_path / "ran"
-    agent = small()
-    agent.save(path)
-    file = policy.read(path)
-    hostile = {"env": env, "env_kwargs": {"args": ["touch", str(ran)]}}
-    policy.write(path, file.tensors, {**file.info, **hostile})
-    with pytest.raises(DiscError, match="with env"):
-        DISC.load(path)
-    with pytest.raises(SystemExit):
-        cli.main(["eval", str(path)])
-    assert not ran.exists()
-    assert disc.load(path).predict(np.zeros((2, 3)))[0].shape == (2, 2)
-
-
 def test_numbers_that_are_not_finite_stop_the_run_before_it_saves(tmp_path: Path) -> None:
     def poison(agent: Agent, row: dict[str, float]) -> None:
         if agent.state.step == 512:
@@ -198,30 +126,9 @@ def test_faults_are_named_where_steps_are_taken_one_by_one(fault: str, says: str
     assert np.isfinite(agent.predict(np.zeros(1))[0]).all()
 
 
-def test_a_loaded_policy_acts_from_the_first_step(tmp_path: Path) -> None:
-    """Random steps are for networks that know nothing."""
-    agent = small(SAC).learn(256, **QUIET)
-    agent.save(tmp_path / "p.disc")
-    loaded = SAC.load(tmp_path / "p.disc", env=probes.wide)
-    for each, kind in ((small(SAC), "Uniform"), (loaded, "Squashed")):
-        acting = each.algorithm.explore(each.config, each.env.spec, each.state)
-        assert type(acting).__name__ == kind
-
-
-def test_large_seeds_are_seeds_of_their_own() -> None:
-    keys = [small(SAC, seed=seed).state.key for seed in (5, 5 + 2**32, 5 + 2**70)]
-    assert len({tuple(np.asarray(key)) for key in keys}) == 3
-
-
 def test_a_run_that_will_not_learn_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     small(SAC, random_steps=256).learn(256, eval_every=0)
     assert "Nothing will be learned: the first 256 steps are random" in capsys.readouterr().err
-
-
-def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
-    agent = small(PPO, seed=np.int64(3))
-    agent.learn(np.int32(256), out=tmp_path / "run", **QUIET)
-    assert (tmp_path / "run/policy.disc").exists()
 
 
 def test_callbacks_log_and_stop() -> None:
@@ -261,25 +168,6 @@ def test_samples_can_be_seeded() -> None:
     assert not np.array_equal(draws[0], draws[2])
 
 
-def test_loading_takes_a_run_directory_and_keywords(tmp_path: Path) -> None:
-    kwargs = {"forward_reward_weight": 2.0}
-    agent = small(PPO, "Hopper-v5", env_kwargs=kwargs, num_envs=2)
-    agent.learn(256, out=tmp_path / "run", **QUIET)
-    loaded = PPO.load(tmp_path / "run")
-    assert (loaded.num_envs, loaded.maker.kwargs) == (2, kwargs)
-    loaded = PPO.load(tmp_path / "run", env="Hopper-v5", env_kwargs={}, epsilon=0.3)
-    assert (loaded.num_envs, loaded.maker.kwargs) == (1, {})
-    assert loaded.config.epsilon == 0.3
-
-
-def test_without_checkpoints_only_the_end_is_saved(tmp_path: Path) -> None:
-    agent = small(PPO).learn(512, out=tmp_path / "run", checkpoint_every=0, **QUIET)
-    assert not agent.env.taken
-    assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
-    resumed = disc.resume(tmp_path / "run", 1024, env=probes.wide, progress=False)
-    assert resumed.state.step == 1024
-
-
 def test_a_wrapped_object_is_evaluated_on_a_copy() -> None:
     class Odd(gym.Wrapper[Any, Any, Any, Any]):
         """Does not say how it was made."""
@@ -311,16 +199,7 @@ def test_rows_do_not_change_what_is_learned() -> None:
     """The horizon of an off-policy run only says how often it is recorded."""
     short, long = (small(SAC, horizon=n).learn(512, **QUIET) for n in (128, 256))
     assert (len(short.metrics), len(long.metrics)) == (4, 2)
-    for a, b in zip(*(jax.tree.leaves(x.state.learned) for x in (short, long)), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_the_first_form_of_sac_learns_saves_and_goes_on(tmp_path: Path) -> None:
-    agent = small(SAC, form="2018").learn(512, out=tmp_path / "run", **QUIET)
-    assert agent.config.reward_scale == 5.0
-    resumed = disc.resume(tmp_path / "run", 768, env=probes.wide, progress=False)
-    assert resumed.state.learned.target[0].weight.shape == (6, 16)
-    assert SAC.load(tmp_path / "run", env=probes.wide).config.form == "2018"
+    assert_equal_trees(short.state.learned, long.state.learned)
 
 
 def test_what_is_measured() -> None:
@@ -339,51 +218,11 @@ def test_what_is_measured() -> None:
 def test_amber_that_keeps_one_batch_is_ppo_to_the_bit() -> None:
     ppo = small(PPO).learn(1024, **QUIET)
     amber = small(PPOAMBER, replay_length=1).learn(1024, **QUIET)
-    learned = [jax.tree.leaves((agent.state.policy, agent.state.value)) for agent in (ppo, amber)]
-    for a, b in zip(*learned, strict=True):
-        np.testing.assert_array_equal(a, b)
+    learned = [(agent.state.policy, agent.state.value) for agent in (ppo, amber)]
+    assert_equal_trees(*learned)
     timeless = [{k: v for k, v in agent.metrics[-1].items() if not k.startswith("time/")}
                 for agent in (ppo, amber)]  # fmt: skip
     assert timeless[0] == timeless[1]
-
-
-@pytest.mark.parametrize("algorithm", list(AGENTS))
-def test_every_option_is_read(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A field that nothing reads is a lie."""
-    agent = small(AGENTS[algorithm])
-    config = type(agent.config)
-    names, read = {field.name for field in dataclasses.fields(config)}, set()
-
-    def spy(self: Any, name: str) -> Any:
-        read.add(name)
-        return object.__getattribute__(self, name)
-
-    monkeypatch.setattr(config, "__getattribute__", spy)
-    monkeypatch.setattr(config, "__hash__", lambda self: id(self))
-    monkeypatch.setattr(config, "__eq__", lambda self, other: self is other)
-    agent.state = agent.algorithm.init(agent.config, agent.env.spec, 1, 0)
-    agent.config = agent.config.planned(512)
-    read.clear()
-    agent.state = agent.algorithm.init(agent.config, agent.env.spec, 1, 0)
-    agent.learn(256, **QUIET)
-    assert names <= read
-
-
-@pytest.mark.parametrize("ablation", [
-    {"advantage": "gae"}, {"penalty": "kl"}, {"penalty": "none"}, {"epsilon": 0.1},
-    {"epsilon_b": 0.0}, {"replay_length": 2}, {"j_targ": 0.1}, {"divide_by_mean_ratio": False},
-    {"value_clip": False}, {"bootstrap_time_limits": False}, {"learning_rate_floor": 9e-3},
-])  # fmt: skip
-def test_every_ablation_runs_and_changes_the_run(ablation: dict[str, Any]) -> None:
-    fast = {"learning_rate": 1e-2, "epsilon_b": 0.5}
-
-    def weights(**options: Any) -> Any:
-        agent = small(env=probes.Cycle, seed=2, **{**fast, **options}).learn(2048, **QUIET)
-        assert np.isfinite(list(agent.metrics[-1].values())).all()
-        leaves = jax.tree.leaves((agent.state.policy.parameters, agent.state.value.parameters))
-        return np.concatenate([np.ravel(leaf) for leaf in leaves])
-
-    assert not np.array_equal(weights(), weights(**ablation))
 
 
 @pytest.mark.parametrize("kind", list(AGENTS.values()))
@@ -405,64 +244,6 @@ def test_nothing_compiles_after_the_first_iteration(kind: type[Agent]) -> None:
     assert numbers[0] > 0
     assert len(set(numbers)) == 1
     assert len(set(batches)) > 1 or not several
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"epsilon": 1.0}, "epsilon must be .*below 1, not 1.0"),
-        ({"epsilon": float("nan")}, "epsilon must be"),
-        ({"horizon": 100, "gradient_steps": 32}, "horizon must be divisible by gradient_steps, 32"),
-        ({"num_envs": 3}, "num_envs must divide the horizon"),
-        ({"gamma": 1.1}, r"gamma must be within \[0, 1\]"),
-        ({"replay_length": 0}, "replay_length must be at least 1"),
-        ({"learning_rate_floor": 1.0}, "learning_rate_floor must be at most"),
-        ({"epsilon_b": -0.1}, "epsilon_b must be at least 0"),
-        ({"widths": ()}, "widths must be"),
-        ({"widths": (16.0, 16)}, "widths must be whole"),
-        ({"horizon": 256.0}, "horizon must be whole, not 256.0"),
-        ({"widths": 64}, "wrong type"),
-        ({"seed": -1}, "seed must be a whole number of at least 0"),
-        ({"advantage": "gea"}, "advantage must be one of gae_v, gae"),
-        ({"penalty": None}, "penalty must be one of is, kl, none"),
-        ({"buffer_size": 3}, "disc has no option buffer_size; it has horizon"),
-    ],
-)
-def test_bad_options_are_named(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(DiscError, match=says):
-        small(**options)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "says"),
-    [
-        (PPO, {"epsilon_b": 0.1}, "ppo has no option epsilon_b"),
-        (TRPO, {"epsilon": 0.1}, "trpo has no option epsilon"),
-        (ACKTR, {"max_kl": 0.1}, "acktr has no option max_kl"),
-        (TrustPCL, {"lam": 0.9}, "trust-pcl has no option lam"),
-        (TRPO, {"horizon": 100}, "horizon must be divisible by value_minibatch, 64"),
-        (TRPO, {"max_kl": 0.0}, "max_kl must be above 0"),
-        (ACKTR, {"momentum": 1.0}, "momentum must be at least 0 and below 1"),
-        (ACKTR, {"damping": float("nan")}, "damping must be above 0"),
-        (TrustPCL, {"path_length": 9}, "path_length must be at most chunk_length, 8"),
-        (TrustPCL, {"horizon": 100}, "horizon must be divisible by chunk_length, 8"),
-        (TrustPCL, {"residual_clip": 0.0}, "residual_clip must be above 0"),
-        (SAC, {"epsilon": 0.1}, "sac has no option epsilon"),
-        (SAC, {"clip_actions": True}, "sac has no option clip_actions"),
-        (SAC, {"updates_per_step": 0.3}, "updates_per_step must be such that 16 steps make a who"),
-        (SAC, {"updates_per_step": 0.0}, "updates_per_step must be above 0"),
-        (TD3, {"num_envs": 3}, "num_envs must divide the steps_per_update, 16, and 3 doesn't"),
-        (TD3, {"horizon": 100}, "horizon must be divisible by steps_per_update, 16"),
-        (SQL, {"random_steps": -1}, "random_steps must be at least 0"),
-        (DDPG, {"batch_size": 0}, "batch_size must be at least 1"),
-        (DDPG, {"widths": (16,)}, "widths must be two layers or more"),
-    ],
-)
-def test_each_algorithm_has_its_own_options(
-    kind: type[Agent], options: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(DiscError, match=says):
-        small(kind, **options)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ import pytest
 
 from disc import replay as replays
 from disc.replay import ChunkReplay
-from disc.types import Rollout, Spec
+from disc.types import Rollout
+from tests.compare import bits
+from tests.rollouts import rollout_of, spec, walk
 
 T, S, D, LENGTH = 3, 2, 1, 5
-SPEC = Spec(S, D, (S,), (D,), np.full(D, -1.0, np.float32), np.full(D, 1.0, np.float32))
+SPEC = spec(S, D)
 SHAPES = {
     "observation": (T, S),
     "next_observation": (T, S),
@@ -36,16 +38,6 @@ def marked(name: str, chunk: int) -> Any:
         return (chunk >> np.arange(T) + number - 4) % 2 == 1
     shape = SHAPES[name]
     return np.float32(100 * chunk + 10 * number + np.arange(np.prod(shape))).reshape(shape)
-
-
-def rollout_of(columns: dict[str, Any]) -> Rollout:
-    """A rollout with these columns, and what chunks do not keep."""
-    steps = len(columns["reward"])
-    nothing = np.zeros(0, np.float32)
-    mean = np.full((steps, D), np.nan, np.float32)
-    return Rollout(
-        **columns, mean=mean, log_std=np.zeros(D, np.float32), returns=nothing, lengths=nothing
-    )
 
 
 def marked_rollout(first: int, count: int) -> Rollout:
@@ -117,24 +109,9 @@ def wandering(rng: np.random.Generator, counts: list[int], reset: float) -> Chun
     """Rollouts of so many chunks of one environment, each going on where the last one stopped."""
     replay, here = empty(), np.float32(rng.standard_normal(S))
     for count in counts:
-        rows: dict[str, list[Any]] = {name: [] for name in SHAPES}
-        for t in range(count * T):
-            following, ends = np.float32(rng.standard_normal(S)), rng.random(2) < reset
-            action = np.float32(rng.standard_normal(D))
-            last = t == count * T - 1
-            step = (here, following, action, np.float32(rng.random()), *ends, last)
-            for column, value in zip(rows.values(), step, strict=True):
-                column.append(value)
-            # A reset that shares a number with the last observation is a jump all the same.
-            start = np.append(np.float32(rng.standard_normal(S - 1)), following[-1])
-            here = start if np.any(ends) else following
-        replay = replays.push_chunks(replay, rollout_of({n: np.array(x) for n, x in rows.items()}))
+        columns, here = walk(rng, here, count * T, D, reset)
+        replay = replays.push_chunks(replay, rollout_of(columns))
     return replay
-
-
-def bits(replay: ChunkReplay) -> list[Any]:
-    """All there is, so that −0 differs from 0."""
-    return [(x.dtype, x.shape, np.asarray(x).tobytes()) for x in replay]
 
 
 HISTORIES = pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which rows a minibatch has, and that its chunks add up to one plain gradient step."""
+"""The chunks of a minibatch add up to one plain gradient step."""
 
 from __future__ import annotations
 
@@ -17,70 +17,10 @@ from disc.networks import GaussianPolicy
 from disc.normalize import Scale
 from disc.replay import BatchReplay
 from disc.snapshot import Estimate
+from tests.compare import assert_close_trees, assert_equal_trees
+from tests.minibatch import ROWS, STEPS, D, L, N, S, draw
 
-L, N, STEPS, S, D = 6, 32, 4, 3, 2
-ROWS = N // STEPS
-AGES = np.int32([2, 1, 0, 5, 4, 3])
-NEWEST = 2
 ALPHA, RATE = 3.0, 0.01
-
-
-def include(n: int) -> Any:
-    """The newest batch and n − 1 others."""
-    included = np.zeros(L, bool)
-    included[[NEWEST, 4, 0, 3, 5, 1][:n]] = True
-    return included
-
-
-def draw(n: int, epochs: int = 1, seed: int = 0) -> Draw:
-    return minibatch.draw(np.random.default_rng(seed), AGES, include(n), N, epochs, STEPS)
-
-
-# Which rows
-
-
-def test_every_epoch_deals_out_the_newest_batch_once() -> None:
-    drawn = draw(3, epochs=5)
-    epochs = drawn.rows[:, :ROWS].reshape(5, N)
-    np.testing.assert_array_equal(np.sort(epochs), np.tile(NEWEST * N + np.arange(N), (5, 1)))
-    assert len({tuple(epoch) for epoch in epochs}) == 5
-
-
-@pytest.mark.parametrize("n", range(1, L + 1))
-def test_old_rows_come_from_included_batches(n: int) -> None:
-    drawn = draw(n, epochs=50)
-    assert drawn.batches == n
-    old = drawn.rows[:, ROWS : n * ROWS]
-    assert set(np.unique(old // N)) == set(np.flatnonzero(include(n))) - {NEWEST}
-
-
-def test_old_rows_are_uniform() -> None:
-    """χ² with 95 degrees of freedom is 95 ± 14."""
-    old = draw(4, epochs=100).rows[:, ROWS : 4 * ROWS]
-    counts = np.bincount(old.ravel(), minlength=L * N).reshape(L, N)
-    counts = counts[include(4) & (AGES > 0)]
-    expected = old.size / counts.size
-    assert 50 < np.sum((counts - expected) ** 2) / expected < 150
-
-
-def test_the_shape_does_not_depend_on_the_batches_included() -> None:
-    assert len({draw(n).rows.shape for n in range(1, L + 1)}) == 1
-
-
-def test_empty_slots_are_never_drawn() -> None:
-    ages, included = np.int32([1, 0, -1, -1]), np.ones(4, bool)
-    drawn = minibatch.draw(np.random.default_rng(0), ages, included, N, 20, STEPS)
-    assert drawn.batches == 2
-    assert np.all(drawn.rows < 2 * N)
-
-
-def test_a_replay_of_one_batch_has_no_padding() -> None:
-    drawn = minibatch.draw(np.random.default_rng(0), np.int32([0]), np.ones(1, bool), N, 1, STEPS)
-    assert drawn.batches == 1
-    assert drawn.rows.shape == (STEPS, ROWS)
-
-
-# The gradient step
 
 
 def mlp(rng: np.random.Generator, outputs: int) -> networks.MLP:
@@ -263,8 +203,7 @@ def test_only_the_newest_rows_are_penalised() -> None:
     data = data._replace(estimate=data.estimate._replace(advantage=jnp.zeros((L, N))))
     alone, _ = descend(draw(1), data)
     others, _ = descend(draw(5), data)
-    for x, y in zip(*map(jax.tree.leaves, (alone.parameters, others.parameters)), strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=1e-6)
+    assert_close_trees(alone.parameters, others.parameters, rtol=0.0, atol=1e-6)
 
 
 def test_padding_changes_nothing() -> None:
@@ -272,8 +211,7 @@ def test_padding_changes_nothing() -> None:
     padded = drawn.rows.copy()
     padded[:, 2 * ROWS :] = np.random.default_rng(0).integers(L * N, size=(STEPS, 5 * ROWS))
     results = [descend(Draw(rows, 2), table()) for rows in (drawn.rows, padded)]
-    for x, y in zip(*map(jax.tree.leaves, results), strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_equal_trees(*results)
 
 
 def test_measured_are_means_over_the_real_rows() -> None:

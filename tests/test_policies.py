@@ -1,11 +1,9 @@
-"""Policies in numpy: each is its network, stays within its bounds and is refused if damaged."""
+"""Policies in numpy: each is its network, and stays within its bounds."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,55 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from disc import DiscError, networks, normalize, policy
-from disc.networks import Linear, NormalizedLinear
+from disc import DiscError, networks, normalize
 from disc.normalize import Scale
-from disc.policies import Deterministic, Gaussian, Policy, Sampler, Squashed, Uniform
-
-SHAPE, S, D, H = (2, 3), 6, 4, 7
-LOW, HIGH = np.float32([-1.0, -0.4, 2.0, 0.0]), np.float32([3.0, 0.4, 10.0, 0.01])
-KINDS = ["squashed", "deterministic", "normalized", "sampler"]
-every_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-def assert_close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
-    np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
-
-
-def make(kind: str, seed: int = 0, reach: float = 1.0, **changes: Any) -> tuple[Any, Any]:
-    """A policy, and the same network's layers for JAX; `reach` multiplies the head's weights."""
-    rng = np.random.default_rng(seed)
-    sizes = {"squashed": (S, H, H, 2 * D), "sampler": (S + D, H, H, D)}.get(kind, (S, H, H, D))
-    layers: list[Any] = []
-    for i, (a, b) in enumerate(pairwise(sizes)):
-        weight, rest = rng.standard_normal((a, b)) / math.sqrt(a), rng.standard_normal((3, b))
-        weight = weight * (reach if i == 2 else 1.0)
-        arrays = [np.float32(weight), *np.float32(rest)]
-        layers.append(
-            NormalizedLinear(*arrays) if kind == "normalized" and i < 2 else Linear(*arrays[:2])
-        )
-    fields: dict[str, Any] = {
-        "weights": tuple(layer.weight for layer in layers),
-        "biases": tuple(layer.bias for layer in layers),
-        "observation_mean": np.float32(rng.standard_normal(S)),
-        "observation_inverse_std": np.float32(rng.uniform(0.5, 2.0, S)),
-        "observation_shape": SHAPE,
-        "action_low": LOW,
-        "action_high": HIGH,
-        "action_shape": (2, 2),
-    }
-    if kind in ("deterministic", "normalized"):
-        fields["exploration"] = 0.3
-    if kind == "normalized":
-        fields["scales"] = tuple(layer.scale for layer in layers[:-1])
-        fields["shifts"] = tuple(layer.shift for layer in layers[:-1])
-    kinds: dict[str, type[Policy]] = {
-        "squashed": Squashed,
-        "sampler": Sampler,
-        "deterministic": Deterministic,
-        "normalized": Deterministic,
-    }
-    return kinds[kind](**{**fields, **changes}), tuple(layers)
+from disc.policies import Deterministic, Uniform
+from tests.compare import assert_close
+from tests.policies import HIGH, LOW, SHAPE, D, S, every_kind, make, noise_of, observations
 
 
 def stretched(squashed: Any) -> Any:
@@ -86,14 +40,6 @@ def wanted_action(kind: str, acting: Any, layers: Any, x: Any, noise: Any) -> An
     if noise is not None:
         squashed = np.clip(squashed + acting.exploration * noise, -1.0, 1.0)
     return stretched(squashed)
-
-
-def observations(count: int = 9, seed: int = 1, reach: float = 2.0) -> Any:
-    return np.float32(reach * np.random.default_rng(seed).standard_normal((count, *SHAPE)))
-
-
-def noise_of(count: int = 9, seed: int = 2) -> Any:
-    return np.random.default_rng(seed).standard_normal((count, D)).astype(np.float32)
 
 
 # Acting
@@ -273,132 +219,3 @@ def test_random_actions_do_not_look_and_have_a_shape() -> None:
     assert actor.bound(first).tolist() == first.reshape(2, 2).tolist()
     assert actor.episode(1) is actor
     assert np.all(np.isnan(actor.log_std))
-
-
-# The file
-
-
-def contents(acting: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A policy file's tensors and header, by the names that are documented."""
-    tensors = {**acting.tensors()}
-    groups = {"weight": acting.weights, "bias": acting.biases}
-    if isinstance(acting, Deterministic):
-        groups |= {"scale": acting.scales, "shift": acting.shifts}
-    for name, arrays in groups.items():
-        tensors |= {f"policy/{name}_{i}": array for i, array in enumerate(arrays)}
-    return tensors, acting.header()
-
-
-@pytest.mark.parametrize("clip", [None, 5.0])
-@every_kind
-def test_a_file_gives_the_policy_back(kind: str, clip: float | None, tmp_path: Path) -> None:
-    acting, _ = make(kind, observation_clip=clip)
-    policy.write(tmp_path / "p.disc", *contents(acting))
-    found = policy.read(tmp_path / "p.disc").policy
-    assert type(found) is type(acting)
-    x, noise = observations().reshape(-1, S), noise_of()
-    np.testing.assert_array_equal(found.mean(x), acting.mean(x))
-    np.testing.assert_array_equal(found.sample(x, noise), acting.sample(x, noise))
-    for field in dataclasses.fields(acting):
-        if field.name != "rng":
-            one, other = (getattr(x, field.name) for x in (found, acting))
-            assert jax.tree.structure(one) == jax.tree.structure(other)
-            for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-                np.testing.assert_array_equal(a, b)
-
-
-def assert_refused(
-    path: Path, tensors: dict[str, Any], header: dict[str, Any], says: str = "not complete"
-) -> None:
-    policy.write(path, tensors, header)
-    with pytest.raises(DiscError, match=says) as refused:
-        policy.read(path)
-    assert str(refused.value).startswith(f"{path}: ")
-
-
-@every_kind
-def test_a_file_without_one_of_its_arrays_is_refused(kind: str, tmp_path: Path) -> None:
-    tensors, header = contents(make(kind)[0])
-    assert len(tensors) == (14 if kind == "normalized" else 10)
-    for name in tensors:
-        rest = {other: array for other, array in tensors.items() if other != name}
-        assert_refused(tmp_path / "p.disc", rest, header)
-
-
-@every_kind
-def test_a_file_without_one_of_its_facts_is_refused(kind: str, tmp_path: Path) -> None:
-    """But for the clip, which older files do not name, and the kind, which was Gaussian."""
-    tensors, header = contents(make(kind)[0])
-    own = {"exploration"} if kind in ("deterministic", "normalized") else set()
-    shared = {"kind", "observation_shape", "action_shape", "observation_clip", "clip_actions"}
-    assert set(header) == shared | own
-    for name in set(header) - {"observation_clip"}:
-        rest = {other: fact for other, fact in header.items() if other != name}
-        assert_refused(tmp_path / "p.disc", tensors, rest)
-
-
-@every_kind
-def test_arrays_that_do_not_fit_are_refused(kind: str, tmp_path: Path) -> None:
-    """One row or one column too few, or another number of dimensions, of any array."""
-    tensors, header = contents(make(kind)[0])
-    for name, array in tensors.items():
-        for wrong in (array[:-1], array[..., :-1], array[None], array[..., None]):
-            assert_refused(tmp_path / "p.disc", {**tensors, name: np.array(wrong)}, header)
-
-
-@pytest.mark.parametrize("kind", ["", "Squashed", "uniform", 3, ["squashed"], {"a": 1}])
-def test_a_policy_of_an_unknown_kind_is_refused(kind: Any, tmp_path: Path) -> None:
-    tensors, header = contents(make("squashed")[0])
-    says = "a policy of kind .*, which this disc-rl does not know"
-    assert_refused(tmp_path / "p.disc", tensors, {**header, "kind": kind}, says)
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("squashed", "deterministic"),
-        ("squashed", "sampler"),
-        ("squashed", "gaussian"),
-        ("deterministic", "squashed"),
-        ("deterministic", "sampler"),
-        ("deterministic", "gaussian"),
-        ("sampler", "squashed"),
-        ("sampler", "deterministic"),
-        ("normalized", "sampler"),
-    ],
-)
-def test_a_policy_of_one_kind_is_none_of_another(written: str, read: str, tmp_path: Path) -> None:
-    tensors, header = contents(make(written)[0])
-    facts = {**header, "kind": read, "exploration": 0.1, "clip_actions": False}
-    assert_refused(tmp_path / "p.disc", tensors, facts)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"observation_shape": [5]},
-        {"observation_shape": None},
-        {"observation_shape": 6},
-        {"action_shape": [2]},
-        {"action_shape": ["a"]},
-        {"observation_clip": -1.0},
-        {"observation_clip": 0},
-        {"observation_clip": "ten"},
-        {"exploration": None},
-        {"exploration": "much"},
-    ],
-    ids=str,
-)
-def test_facts_that_make_no_sense_are_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
-    tensors, header = contents(make("normalized")[0])
-    assert_refused(tmp_path / "p.disc", tensors, {**header, **wrong})
-
-
-def test_a_file_of_no_kind_is_a_gaussian_as_before(tmp_path: Path) -> None:
-    tensors, header = contents(make("deterministic")[0])
-    tensors["policy/log_std"] = np.zeros(D, np.float32)
-    facts = {name: fact for name, fact in header.items() if name not in ("kind", "exploration")}
-    policy.write(tmp_path / "p.disc", tensors, {**facts, "clip_actions": True})
-    found = policy.read(tmp_path / "p.disc").policy
-    assert isinstance(found, Gaussian)
-    assert found.clip_actions

@@ -9,10 +9,11 @@ import pytest
 
 from disc import replay as replays
 from disc.replay import BatchReplay
-from disc.types import Rollout, Spec
+from disc.types import Rollout
+from tests.rollouts import rollout_of, spec, walk
 
 N, S, D, LENGTH = 5, 3, 2, 4
-SPEC = Spec(S, D, (S,), (D,), np.full(D, -1.0, np.float32), np.full(D, 1.0, np.float32))
+SPEC = spec(S, D)
 SHAPES = {
     "observation": (N, S),
     "next_observation": (N, S),
@@ -25,7 +26,6 @@ SHAPES = {
     "border": (N,),
 }
 FLAGS = ("terminated", "truncated", "border")
-NO_EPISODES = {"returns": np.zeros(0, np.float32), "lengths": np.zeros(0, np.float32)}
 
 
 def marked(name: str, iteration: int) -> Any:
@@ -40,7 +40,7 @@ def marked(name: str, iteration: int) -> Any:
 def marked_rollout(iteration: int) -> Rollout:
     arrays = {name: marked(name, iteration) for name in SHAPES}
     arrays = {n: x if n in FLAGS else x.astype(np.float32) for n, x in arrays.items()}
-    return Rollout(**arrays, **NO_EPISODES)
+    return rollout_of(arrays)
 
 
 @pytest.mark.parametrize("length", [1, LENGTH])
@@ -60,21 +60,12 @@ def test_the_ring_keeps_the_newest(length: int) -> None:
 
 def wandering(rng: np.random.Generator, iterations: int, reset: float) -> BatchReplay:
     """Batches of one environment, each going on where the last one stopped."""
-    replay, here = replays.init(LENGTH, N, SPEC), rng.standard_normal(S)
+    replay, here = replays.init(LENGTH, N, SPEC), np.float32(rng.standard_normal(S))
     for iteration in range(iterations):
-        rows: dict[str, list[Any]] = {name: [] for name in SHAPES if name != "log_std"}
-        for t in range(N):
-            following, ends = rng.standard_normal(S), rng.random(2) < reset
-            step = (here, following, *rng.standard_normal((2, D)), rng.random(), *ends, t == N - 1)
-            for column, value in zip(rows.values(), step, strict=True):
-                column.append(value)
-            # A reset that shares a number with the last observation is a jump all the same.
-            start = np.append(rng.standard_normal(S - 1), following[-1])
-            here = start if np.any(ends) else following
-        arrays = {n: np.array(x, bool if n in FLAGS else np.float32) for n, x in rows.items()}
-        log_std = np.float32(rng.standard_normal(D))
-        rollout = Rollout(**arrays, log_std=log_std, **NO_EPISODES)
-        replay = replays.push(replay, rollout, iteration)
+        columns, here = walk(rng, here, N, D, reset)
+        columns["mean"] = np.float32(rng.standard_normal((N, D)))
+        columns["log_std"] = np.float32(rng.standard_normal(D))
+        replay = replays.push(replay, rollout_of(columns), iteration)
     return replay
 
 

@@ -13,7 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -21,6 +20,7 @@ from safetensors.numpy import load_file
 from disc import DiscError, logs, resume
 from disc.agent import AGENTS
 from tests import environments as probes
+from tests.compare import assert_equal_trees
 from tests.small import PPO, SMALL
 
 PLAN = {"checkpoint_every": 512, "eval_every": 512, "eval_episodes": 1, "progress": False}
@@ -33,7 +33,7 @@ def disc(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def same_run(a: Path, b: Path) -> None:
+def assert_same_run(a: Path, b: Path) -> None:
     """Parameters, optimisers, statistics, replay, environments, policy and progress are equal."""
     newest = [max((run / "checkpoints").iterdir()) for run in (a, b)]
     for files in (newest, [run / "policy.disc" for run in (a, b)]):
@@ -66,7 +66,7 @@ def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) 
         agent.learn(steps, out=run, **PLAN)
     done = disc("resume", parts, "--steps", "1792")
     assert done.returncode == 0, done.stderr
-    same_run(whole, parts)
+    assert_same_run(whole, parts)
     config = json.loads((parts / "config.json").read_text())
     assert (config["plan"]["steps"], config["resumed"][0]["step"]) == (1792, 768)
     rows = logs.read_progress(parts / "progress.csv")
@@ -91,7 +91,7 @@ def test_several_environments_resume_too(
         agent = AGENTS[algorithm]("Hopper-v5", num_envs=2, **options)
         agent.learn(steps, out=run, **PLAN)
     resume(parts, 1240, progress=False)
-    same_run(whole, parts)
+    assert_same_run(whole, parts)
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -
     shutil.rmtree(run / "checkpoints")
     (run / ".policy.disc.1.part").write_text("half")
     resume(run, env=probes.wide, progress=False)
-    same_run(whole, run)
+    assert_same_run(whole, run)
     assert not list(run.glob(".*.part"))
 
 
@@ -125,7 +125,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert disc("resume", run, "--steps", str(more)).returncode == 0
     agent = AGENTS["disc"]("Hopper-v5", threads=1, anneal_steps=5000, **PPO)
     agent.learn(more, out=whole, **PLAN)
-    same_run(whole, run)
+    assert_same_run(whole, run)
 
 
 @pytest.mark.parametrize("algorithm", ["disc", "sac"])
@@ -133,9 +133,9 @@ def test_same_seed_same_run_and_another_seed_another(algorithm: str, tmp_path: P
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         agent = AGENTS[algorithm]("Hopper-v5", seed=seed, **SMALL[algorithm])
         agent.learn(1024, out=tmp_path / name, eval_every=0, progress=False)
-    same_run(tmp_path / "a", tmp_path / "b")
+    assert_same_run(tmp_path / "a", tmp_path / "b")
     with pytest.raises(AssertionError):
-        same_run(tmp_path / "a", tmp_path / "c")
+        assert_same_run(tmp_path / "a", tmp_path / "c")
 
 
 @pytest.mark.parametrize("algorithm", [*REPLAYS, "acktr", "ddpg"])
@@ -143,12 +143,11 @@ def test_evaluation_and_files_do_not_disturb_training(algorithm: str, tmp_path: 
     def parameters(**options: Any) -> Any:
         agent = AGENTS[algorithm]("Hopper-v5", **SMALL[algorithm])
         agent.learn(1024, checkpoint_every=512, progress=False, **options)
-        return jax.tree.leaves((agent.state.policy, agent.state.value))
+        return agent.state.policy, agent.state.value
 
     alone = parameters(eval_every=0)
     evaluated = parameters(eval_every=256, eval_episodes=2, out=tmp_path / "run")
-    for a, b in zip(alone, evaluated, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_equal_trees(alone, evaluated)
 
 
 @pytest.mark.parametrize("algorithm", ["disc", "ppo", "ppo-amber", "trpo"])
@@ -158,12 +157,8 @@ def test_threads_do_not_change_results(algorithm: str) -> None:
         options = SMALL[algorithm]
         agent = AGENTS[algorithm](probes.Wide, num_envs=2, threads=threads, **options)
         runs.append(agent.learn(1024, eval_every=0, progress=False))
-    first, second = (
-        jax.tree.leaves((agent.state.policy, agent.state.value, agent.state.replay))
-        for agent in runs
-    )
-    for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a, b)
+    states = [(run.state.policy, run.state.value, run.state.replay) for run in runs]
+    assert_equal_trees(*states)
 
 
 def test_two_checkpoints_are_kept_and_the_older_serves_if_the_newer_is_damaged(

@@ -15,30 +15,11 @@ from disc.algos import sac
 from disc.algos.sac import Config, Critics, Learned
 from disc.networks import Linear
 from disc.off_policy import Batch
-from tests.transitions import (
-    IDENTITY,
-    KEY,
-    SPEC,
-    B,
-    D,
-    S,
-    assert_close,
-    assert_close_trees,
-    assert_equal_trees,
-    assert_first_step,
-    assert_follows,
-    assert_gradient,
-    batch,
-    compiled,
-    differences,
-    doubles,
-    layers,
-    least,
-    rollout,
-    run,
-    squares,
-    targets,
-)
+from tests.compare import assert_close, assert_equal_trees
+from tests.learners import assert_first_step, assert_follows, assert_gradient, assert_starts_from
+from tests.networks import layers
+from tests.plain import differences, doubles, least, run, squares, targets
+from tests.transitions import IDENTITY, KEY, SPEC, B, D, S, batch, compiled, rollout
 
 OPTIONS: dict[str, Any] = {"widths": (5, 4), "learning_rate": 0.01, "tau": 0.25, "gamma": 0.9}
 OPTIONS |= {"reward_scale": 3.0, "replay_size": 20, "batch_size": B, "random_steps": 4}
@@ -238,13 +219,7 @@ def test_a_fresh_state(form: str) -> None:
 
 def test_a_run_from_other_networks_has_its_targets_there() -> None:
     state, other = sac.init(AUTOMATIC, SPEC, 1, 0), learned(AUTOMATIC)
-    parameters = {
-        "policy": other.policy.parameters,
-        "value": other.value.parameters,
-        "temperature": other.temperature.parameters,
-    }
-    state = state.start_from(parameters, state.normalizer)
-    assert_close_trees(state.parameters(), parameters, rtol=0.0, atol=0.0)
+    state = assert_starts_from(state, other, "temperature")
     assert_equal_trees(state.learned.target, other.value.parameters.q)
 
 

@@ -11,10 +11,11 @@ import pytest
 from disc import networks, normalize, snapshot
 from disc import replay as replays
 from disc.networks import GaussianPolicy
-from disc.types import Rollout, Spec
+from disc.types import Rollout
+from tests.rollouts import spec
 
 L, N, S, D = 4, 6, 3, 2
-SPEC = Spec(S, D, (S,), (D,), -np.ones(D, np.float32), np.ones(D, np.float32))
+SPEC = spec(S, D)
 CONFIG = SimpleNamespace(gamma=0.9, lam=0.8, bootstrap_time_limits=True)
 
 

@@ -14,29 +14,11 @@ from disc import DiscError, optim
 from disc.algos import sql
 from disc.algos.sql import Config, Learned
 from disc.types import Spec
-from tests.transitions import (
-    IDENTITY,
-    KEY,
-    SPEC,
-    B,
-    D,
-    S,
-    assert_close,
-    assert_equal_trees,
-    assert_first_step,
-    assert_gradient,
-    batch,
-    compiled,
-    differences,
-    doubles,
-    layers,
-    least,
-    q,
-    rollout,
-    run,
-    squares,
-    targets,
-)
+from tests.compare import assert_close, assert_equal_trees
+from tests.learners import assert_first_step, assert_gradient, assert_moved, assert_starts_from
+from tests.networks import layers
+from tests.plain import differences, doubles, least, q, run, squares, targets
+from tests.transitions import IDENTITY, KEY, SPEC, B, D, S, batch, compiled, rollout
 
 OPTIONS: dict[str, Any] = {"widths": (5, 4), "learning_rate": 0.01, "gamma": 0.9}
 OPTIONS |= {"reward_scale": 3.0, "replay_size": 20, "batch_size": B, "random_steps": 4}
@@ -82,8 +64,7 @@ def test_targets_are_copied_at_every_third_step_only() -> None:
         now, _ = step(CONFIG, before, batch(n), KEY, IDENTITY)
         assert now.updates == n
         assert_equal_trees(now.target, before.target if n % 3 else now.value.parameters)
-        for new, old in zip(*map(jax.tree.leaves, (now.value, before.value)), strict=True):
-            assert np.any(new != old)
+        assert_moved(before.value, now.value)
 
 
 # The sampler
@@ -235,9 +216,7 @@ def test_a_fresh_state() -> None:
 
 def test_a_run_from_other_networks_has_its_targets_there() -> None:
     state, other = sql.init(CONFIG, SPEC, 1, 0), learned(5)
-    parameters = {"policy": other.policy.parameters, "value": other.value.parameters}
-    state = state.start_from(parameters, state.normalizer)
-    assert_equal_trees(state.parameters(), parameters)
+    state = assert_starts_from(state, other)
     assert_equal_trees(state.learned.target, other.value.parameters)
     assert_equal_trees(state.policy, optim.init(other.policy.parameters))
     assert state.learned.updates == 0

@@ -15,31 +15,17 @@ from disc.algos import ddpg, td3
 from disc.algos.td3 import Config, Learned
 from disc.off_policy import Targets
 from tests import environments
-from tests.transitions import (
-    IDENTITY,
-    KEY,
-    SPEC,
-    B,
-    D,
-    S,
-    assert_close,
-    assert_close_trees,
-    assert_equal_trees,
+from tests.compare import assert_close, assert_close_trees, assert_equal_trees
+from tests.learners import (
     assert_first_step,
     assert_follows,
     assert_gradient,
-    batch,
-    compiled,
-    differences,
-    doubles,
-    layers,
-    least,
-    q,
-    rollout,
-    run,
-    squares,
-    targets,
+    assert_moved,
+    assert_starts_from,
 )
+from tests.networks import layers
+from tests.plain import differences, doubles, least, q, run, squares, targets
+from tests.transitions import IDENTITY, KEY, SPEC, B, D, S, batch, compiled, rollout
 
 OPTIONS: dict[str, Any] = {"widths": (5, 4), "learning_rate": 0.01, "tau": 0.25, "gamma": 0.9}
 OPTIONS |= {"replay_size": 20, "batch_size": B, "random_steps": 4}
@@ -119,8 +105,7 @@ def test_policy_and_targets_wait_for_every_third_step() -> None:
         assert now.updates == n
         assert now.value.moments.count == n
         assert now.policy.moments.count == n // 3
-        for new, old in zip(*map(jax.tree.leaves, (now.value, before.value)), strict=True):
-            assert np.any(new != old)
+        assert_moved(before.value, now.value)
         if n % 3:
             assert_equal_trees((now.policy, now.targets), (before.policy, before.targets))
             assert measured["train/objective"] == 0.0
@@ -168,10 +153,9 @@ def test_a_fresh_state(twin: bool) -> None:
 
 def test_a_run_from_other_networks_has_its_targets_there() -> None:
     state, other = td3.init(CONFIG, SPEC, 1, 0), learned(5)
-    parameters = {"policy": other.policy.parameters, "value": other.value.parameters}
-    state = state.start_from(parameters, state.normalizer)
-    assert_equal_trees(state.parameters(), parameters)
-    assert_equal_trees(state.learned.targets, Targets(*parameters.values()))
+    state = assert_starts_from(state, other)
+    networks = Targets(other.policy.parameters, other.value.parameters)
+    assert_equal_trees(state.learned.targets, networks)
     assert state.learned.updates == 0
 
 
@@ -222,5 +206,4 @@ def test_one_update_at_a_time_is_many_at_once(delay: int) -> None:
     for _ in range(6):
         one, _ = td3.update(single, one, 1)
     assert int(one.learned.updates) == int(many.learned.updates) == 6
-    for a, b in zip(*(jax.tree.leaves(x.learned) for x in (one, many)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert_close_trees(one.learned, many.learned, rtol=1e-5, atol=1e-6)

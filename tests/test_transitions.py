@@ -1,23 +1,20 @@
-"""The ring of single steps: what goes in comes out, from memory and from a file, if it fits."""
+"""The ring of single steps: what goes in comes out, from memory and from a file."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
-from disc import DiscError, machine
 from disc import replay as replays
-from disc.agent import DDPG, SAC, SQL, TD3, Agent
 from disc.replay import TransitionReplay
-from disc.types import Rollout, Spec
-from tests import environments as probes
+from disc.types import Rollout
+from tests.compare import bits
+from tests.rollouts import rollout_of, spec, walk
 
 S, D, SIZE = 3, 2, 5
-SPEC = Spec(S, D, (S,), (D,), np.full(D, -1.0, np.float32), np.full(D, 1.0, np.float32))
+SPEC = spec(S, D)
 SHAPES = {
     "observation": (S,),
     "next_observation": (S,),
@@ -31,21 +28,6 @@ FLAGS = ("terminated", "truncated")
 
 def empty(size: int = SIZE) -> TransitionReplay:
     return replays.init_transitions(size, SPEC)
-
-
-def rollout_of(columns: dict[str, Any]) -> Rollout:
-    """A rollout with these columns, and what a replay of single steps does not keep."""
-    steps = len(columns["reward"])
-    nothing = np.zeros(0, np.float32)
-    lost = np.full((steps, D), np.nan, np.float32)
-    return Rollout(
-        **columns,
-        mean=lost,
-        log_std=lost[0] if steps else np.zeros(D, np.float32),
-        border=np.arange(steps) == steps - 1,
-        returns=nothing,
-        lengths=nothing,
-    )
 
 
 def marked(name: str, step: int) -> Any:
@@ -74,11 +56,6 @@ def assert_holds_the_newest(replay: TransitionReplay, pushed: int, size: int) ->
         assert_holds(replay, step % size, step)
     for name in SHAPES:
         np.testing.assert_array_equal(np.asarray(getattr(replay, name))[replay.filled :], 0)
-
-
-def bits(replay: TransitionReplay) -> list[Any]:
-    """All there is, so that −0 differs from 0 and one NaN from another."""
-    return [(x.dtype, x.shape, np.asarray(x).tobytes()) for x in replay]
 
 
 # The ring
@@ -146,18 +123,7 @@ def wandering(rng: np.random.Generator, lots: list[int], reset: float) -> Transi
     """Rollouts of one environment, each going on where the last one stopped."""
     replay, here = empty(), np.float32(rng.standard_normal(S))
     for count in lots:
-        rows: dict[str, list[Any]] = {name: [] for name in SHAPES}
-        for _ in range(count):
-            following, ends = np.float32(rng.standard_normal(S)), rng.random(2) < reset
-            action, reward = np.float32(rng.standard_normal(D)), np.float32(rng.random())
-            for column, value in zip(
-                rows.values(), (here, following, action, reward, *ends), strict=True
-            ):
-                column.append(value)
-            # A reset that shares a number with the last observation is a jump all the same.
-            start = np.append(np.float32(rng.standard_normal(S - 1)), following[-1])
-            here = start if np.any(ends) else following
-        columns = {name: np.array(column) for name, column in rows.items()}
+        columns, here = walk(rng, here, count, D, reset)
         replay = replays.push_transitions(replay, rollout_of(columns))
     return replay
 
@@ -251,166 +217,3 @@ def test_large_replays_are_compared_in_parts_without_a_seam() -> None:
     packed = replays.pack(replay)
     assert packed["jump_row"].tolist() == [*jumps, rows - 1]
     assert bits(replays.unpack(packed, empty(rows))) == bits(replay)
-
-
-# The memory
-
-
-@pytest.mark.parametrize(("size", "s", "d"), [(1, 1, 1), (7, 3, 2), (1000, 11, 3), (64, 376, 17)])
-def test_the_arithmetic_of_memory_is_that_of_the_arrays(size: int, s: int, d: int) -> None:
-    bound = np.ones(d, np.float32)
-    spec = Spec(s, d, (s,), (d,), -bound, bound)
-    replay = replays.init_transitions(size, spec)
-    arrays = [x for x in replay if x is not replay.stored]
-    assert len(arrays) == 6
-    assert replays.transition_bytes(size, spec) == sum(x.nbytes for x in arrays)
-
-
-def test_the_arithmetic_of_memory_by_hand() -> None:
-    """A million steps of Hopper: 11 + 11 + 3 + 1 floats and two flags are 106 bytes each."""
-    bound = np.ones(3, np.float32)
-    spec = Spec(11, 3, (11,), (3,), -bound, bound)
-    assert replays.transition_bytes(1_000_000, spec) == 106_000_000
-
-
-@pytest.mark.parametrize(
-    ("number", "says"),
-    [
-        (0, "0 MB"),
-        (1_600_000, "2 MB"),
-        (106_000_000, "106 MB"),
-        (999_000_000, "999 MB"),
-        (1_000_000_000, "1.0 GB"),
-        (12_345_678_901, "12.3 GB"),
-        (42_000_000_000_000, "42,000.0 GB"),
-    ],
-)
-def test_bytes_are_told_in_units_for_people(number: int, says: str) -> None:
-    assert machine.size(number) == says
-
-
-def free(monkeypatch: pytest.MonkeyPatch, number: int | None) -> None:
-    monkeypatch.setattr(machine, "available_memory", lambda: number)
-
-
-def test_what_fits_in_nine_tenths_of_the_free_memory_is_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    free(monkeypatch, 10_000_000_000)
-    machine.check_memory(9_000_000_000, "a replay", "replay_size")
-    with pytest.raises(DiscError) as refused:
-        machine.check_memory(9_100_000_000, "a replay of 3 steps", "replay_size")
-    assert str(refused.value) == (
-        "a replay of 3 steps takes 9.1 GB, and this machine has 10.0 GB free; lower replay_size."
-    )
-
-
-def test_where_the_system_does_not_say_anything_is_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    free(monkeypatch, None)
-    machine.check_memory(10**18, "a replay", "replay_size")
-
-
-def files(monkeypatch: pytest.MonkeyPatch, texts: dict[str, str]) -> None:
-    """A system with these files and no others."""
-
-    def read_text(path: Path, *_: Any, **__: Any) -> str:
-        if str(path) not in texts:
-            raise FileNotFoundError(str(path))
-        return texts[str(path)]
-
-    monkeypatch.setattr(Path, "read_text", read_text)
-
-
-MEMINFO = {
-    "/proc/meminfo": "MemTotal: 16000 kB\nMemFree: 5 kB\nMemAvailable:   8000 kB\nCached: 1 kB\n"
-}
-
-
-def container(limit: str) -> dict[str, str]:
-    group = "/sys/fs/cgroup/memory"
-    stat = "anon 500\ninactive_file 100\n"
-    return {
-        **MEMINFO,
-        f"{group}.max": f"{limit}\n",
-        f"{group}.current": "900\n",
-        f"{group}.stat": stat,
-    }
-
-
-@pytest.mark.parametrize(
-    ("texts", "wanted"),
-    [
-        ({}, None),
-        ({"/proc/meminfo": "MemTotal:  16000 kB\n"}, None),
-        ({"/proc/meminfo": "MemAvailable: many\n"}, None),
-        (MEMINFO, 8_192_000),
-        (container("max"), 8_192_000),
-        (container("5000"), 4_200),
-        (container("5000000000"), 8_192_000),
-        (container("700"), 0),
-    ],
-    ids=["no files", "no line", "no number", "whole", "no limit", "limit", "wide limit", "over"],
-)
-def test_the_free_memory_is_the_least_of_machine_and_container(
-    texts: dict[str, str], wanted: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files(monkeypatch, texts)
-    assert machine.available_memory() == wanted
-
-
-def test_this_machine_says_something_or_nothing() -> None:
-    found = machine.available_memory()
-    assert found is None or 0 <= found < 10**15
-
-
-# Refusals
-
-
-@pytest.mark.parametrize("kind", [DDPG, TD3, SAC, SQL])
-def test_too_large_a_replay_is_refused_before_it_is_made(
-    kind: type[Agent], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """6 + 6 + 4 + 1 floats and two flags: 70 bytes a step."""
-    free(monkeypatch, 8_000_000_000)
-    with pytest.raises(DiscError) as refused:
-        kind(probes.wide, replay_size=10**12, widths=(4, 4))
-    assert str(refused.value) == (
-        "a replay of 1,000,000,000,000 steps takes 70,000.0 GB, and this machine has 8.0 GB free; "
-        "lower replay_size."
-    )
-
-
-def test_the_largest_replay_that_fits_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """100 steps of 70 bytes are 7000; nine tenths of 7777 are too few, of 7778 enough."""
-    free(monkeypatch, 7_777)
-    with pytest.raises(DiscError, match="replay_size"):
-        SAC(probes.wide, replay_size=100, widths=(4,))
-    free(monkeypatch, 7_778)
-    with SAC(probes.wide, replay_size=100, widths=(4,)) as agent:
-        assert agent.state.replay.reward.shape == (100,)
-
-
-def boundless(low: Any, high: Any) -> type[probes.Wide]:
-    box = gym.spaces.Box(np.float32(low), np.float32(high), (2, 2), np.float32)
-
-    class Boundless(probes.Wide):
-        action_space: ClassVar[Any] = box
-
-    return Boundless
-
-
-CORNER = np.float32([[1.0, 1.0], [1.0, np.inf]])
-
-
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [(-np.inf, np.inf), (-1.0, np.inf), (-np.inf, 1.0), (-np.ones((2, 2)), CORNER)],
-)
-@pytest.mark.parametrize("kind", [DDPG, TD3, SAC, SQL])
-def test_actions_without_bounds_are_refused(kind: type[Agent], low: Any, high: Any) -> None:
-    with pytest.raises(DiscError, match="needs actions with bounds") as refused:
-        kind(boundless(low, high), replay_size=10, widths=(4, 4))
-    assert str(refused.value).count(".") == 1
-    assert str(refused.value).endswith(".")

@@ -1,4 +1,4 @@
-"""TRPO's natural step against explicit matrices, and its line search."""
+"""TRPO's natural step against explicit matrices, and its updates."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from jax.flatten_util import ravel_pytree
 from disc import actor_critic, minibatch, networks, normalize, seeding
 from disc.algos import ppo, trpo
 from disc.minibatch import Rows
-from disc.networks import GaussianPolicy, Linear
-from disc.types import Rollout, Spec
+from disc.networks import GaussianPolicy
+from tests.compare import bits
+from tests.networks import perceptron
+from tests.rollouts import own_rollout, spec
 
 S, H, D, N = 3, 4, 2, 64
 P = (S + 1) * H + (H + 1) * D + D
@@ -41,10 +43,8 @@ def assert_close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-6
 
 
 def policy() -> GaussianPolicy:
-    rng = np.random.default_rng(1)
-    mlp = networks.init_mlp(rng, (S, H, D), head_gain=0.6)
-    mlp = tuple(Linear(w, jnp.float32(0.3 * rng.standard_normal(len(b)))) for w, b in mlp)
-    return GaussianPolicy(mlp, jnp.float32([-0.4, 0.3]))
+    mean = perceptron(np.random.default_rng(1), S, H, D, gain=0.6)
+    return GaussianPolicy(mean, jnp.float32([-0.4, 0.3]))
 
 
 def vector(policy: GaussianPolicy) -> Any:
@@ -190,10 +190,6 @@ def test_the_full_step_has_the_kl_of_the_limit() -> None:
     assert_close(judge(vector(found), rows)[1], limit, rtol=0.05)
 
 
-def as_bytes(tree: Any) -> list[bytes]:
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
-
-
 SPOILED = {
     "no advantage": np.zeros(N),
     "no number": np.full(N, np.nan),
@@ -213,77 +209,8 @@ def test_a_step_that_will_not_do_leaves_the_policy_as_it_was(name: str) -> None:
     else:
         rows = sampled(0)._replace(advantage=jnp.float32(advantage))
     after, measured = trpo.natural_step(CONFIG, before, rows)
-    assert as_bytes(after) == as_bytes(before)
+    assert bits(after) == bits(before)
     assert measured["train/step_fraction"] == 0.0
-
-
-# The line search
-
-
-def search(judge: Any, full: float = 1.0, limit: float = 1.0, steps: int = 10) -> tuple[Any, Any]:
-    """From θ = (0, 3) along the first axis; `judge` sees how far it is."""
-    theta, direction = jnp.float32([0.0, 3.0]), jnp.float32([full, 0.0])
-    found, fraction = trpo.line_search(lambda t: judge(t[0]), theta, direction, limit, steps)
-    assert found[1] == 3.0
-    assert found[0] == fraction * full
-    return float(found[0]), float(fraction)
-
-
-def only(*good: float) -> Any:
-    """An objective that is better there and worse elsewhere."""
-
-    def judge(x: Any) -> tuple[Any, Any]:
-        better = jnp.any(x == jnp.float32(good))
-        return jnp.where(x == 0.0, 0.0, jnp.where(better, 1.0, -1.0)), jnp.zeros(())
-
-    return judge
-
-
-@pytest.mark.parametrize("halvings", range(5))
-def test_lengths_are_halved(halvings: int) -> None:
-    assert search(only(2.0 * 0.5**halvings), full=2.0) == (2.0 * 0.5**halvings, 0.5**halvings)
-
-
-def test_the_longest_that_will_do_is_taken() -> None:
-    assert search(only(0.5, 0.125)) == (0.5, 0.5)
-    assert search(only(0.75, 0.3, 0.125)) == (0.125, 0.125)  # the others are never tried
-
-
-@pytest.mark.parametrize(("steps", "wanted"), [(1, 0.0), (3, 0.0), (4, 0.125)])
-def test_only_so_many_lengths_are_tried(steps: int, wanted: float) -> None:
-    assert search(only(0.125), steps=steps) == (wanted, wanted)
-
-
-def test_the_limit_binds() -> None:
-    """KL = 4x², at most 1: x = ½ is just allowed."""
-    assert search(lambda x: (x, 4.0 * x**2)) == (0.5, 0.5)
-    assert search(lambda x: (x, 4.0 * x**2), limit=0.999) == (0.25, 0.25)
-    assert search(lambda x: (x, 5.0 + x), limit=4.0) == (0.0, 0.0)
-
-
-def test_no_worse_is_good_enough() -> None:
-    assert search(lambda x: (7.0 + 0.0 * x, x)) == (1.0, 1.0)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_an_objective_that_is_not_finite_is_refused(bad: float) -> None:
-    assert search(lambda x: (jnp.where(x > 0.3, bad, x), x)) == (0.25, 0.25)
-    assert search(lambda x: (jnp.where(x > 0.0, bad, x), x)) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_kl_that_is_not_finite_is_refused(bad: float) -> None:
-    assert search(lambda x: (x, jnp.where(x > 0.3, bad, x))) == (0.25, 0.25)
-
-
-@pytest.mark.parametrize("full", [1.0, np.nan, np.inf])
-def test_a_failed_search_returns_where_it_started(full: float) -> None:
-    theta = jnp.float32([-0.0, 1.0 / 3.0, -1e30, 0.1])
-    found, fraction = trpo.line_search(
-        lambda t: (-jnp.sum(jnp.abs(t - theta)), jnp.zeros(())), theta, full * theta, 1.0, 4
-    )
-    assert as_bytes(found) == as_bytes(theta)
-    assert fraction == 0.0
 
 
 # What it learns from
@@ -318,21 +245,12 @@ def test_the_value_loss_is_half_the_mean_square() -> None:
     assert_close(parts.measured["value_loss"], squares, atol=1e-5)
 
 
-SPEC = Spec(S, D, (S,), (D,), -np.ones(D, np.float32), np.ones(D, np.float32))
+SPEC = spec(S, D)
 
 
-def observed(state: Any, seed: int = 0) -> Any:
-    """The state after a rollout of its own policy in a world of noise."""
-    rng = np.random.default_rng(seed)
-    x, following = 3.0 + 2.0 * rng.standard_normal((2, N, S)).astype(np.float32)
-    act = trpo.act(CONFIG, SPEC, state)
-    pairs = [act(row, rng.standard_normal(D).astype(np.float32)) for row in x]
-    action, mean = (np.stack(column) for column in zip(*pairs, strict=True))
-    reward, ends = rng.standard_normal(N).astype(np.float32), rng.random((2, N)) < 0.1
-    border, none = np.arange(N) == N - 1, np.zeros(0, np.float32)
-    rollout = Rollout(
-        x, action, mean, act.log_std, reward, following, *ends, border, none, none
-    )  # fmt: skip
+def observed(state: Any) -> Any:
+    """The state after a rollout of its own policy, and that rollout."""
+    rollout = own_rollout(trpo.act(CONFIG, SPEC, state), SPEC, N, seed=0, center=3.0, spread=2.0)
     return trpo.observe(CONFIG, state, rollout), rollout
 
 
@@ -363,8 +281,8 @@ def test_an_update_is_a_natural_step_and_passes_of_the_value_network() -> None:
         trpo.value_loss, CONFIG, 16, state.value, table, drawn, CONFIG.value_learning_rate, ()
     )
     after, metrics = trpo.update(CONFIG, state, threads=1)
-    assert as_bytes((after.policy.parameters, after.value)) == as_bytes((wanted, value))
-    assert as_bytes(wanted) != as_bytes(state.policy.parameters)
+    assert bits((after.policy.parameters, after.value)) == bits((wanted, value))
+    assert bits(wanted) != bits(state.policy.parameters)
     assert after.policy.moments == ()
     assert after.iteration == state.iteration + 1
     for name, x in measured.items():

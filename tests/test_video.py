@@ -224,4 +224,5 @@ def test_import_is_light() -> None:
     heavy = "{'mujoco', 'pygame', 'matplotlib', 'jax', 'PIL'} & set(sys.modules)"
     code = f"import sys; import disc.video; assert not {heavy}"
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", code], env=os.environ | path, check=True)
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | path, check=False)
+    assert done.returncode == 0
