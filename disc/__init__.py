@@ -29,10 +29,10 @@ if TYPE_CHECKING:
         TD3,
         TRPO,
         TrustPCL,
-        resume,
     )
     from disc.policies import Policy
     from disc.policy import load
+    from disc.resuming import resume
     from disc.types import DiscError
 
 __all__ = [
@@ -57,6 +57,7 @@ _HOMES = {
     **dict.fromkeys(__all__, "disc.agent"),
     "Policy": "disc.policies",
     "load": "disc.policy",
+    "resume": "disc.resuming",
     "DiscError": "disc.types",
 }
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from disc import checkpoint, logs, machine, policy, runs
+from disc import logs, machine, policy, runs
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
-from disc.envs import Environments, Maker, Source
+from disc.config import make_config
+from disc.envs import Environments
 from disc.policies import Policy
 from disc.runs import RunDirectory
+from disc.tasks import Maker, Source
 from disc.train import Callback, Plan, renew, train
 from disc.types import Algorithm, DiscError, Floats, Metrics
 
@@ -49,7 +50,7 @@ class Agent:
         runs.check_counts(seed=seed, num_envs=num_envs, threads=threads)
         seed, num_envs = int(seed), int(num_envs)
         if (at_once := self.config.at_once) % num_envs:
-            option = "steps_per_update" if hasattr(self.config, "steps_per_update") else "horizon"
+            option = "horizon" if at_once == self.config.horizon else "steps_per_update"
             raise DiscError(
                 f"num_envs must divide the {option}, {at_once}, and {num_envs} doesn't; give a "
                 f"{option} that {num_envs} divides."
@@ -147,7 +148,7 @@ class Agent:
         reporter = logs.Reporter(title, plan.steps, progress)
         replay = sum(array.nbytes for array in self.state.replay)
         reporter.say(f"The replay takes {machine.size(replay)} of memory.")
-        if plan.steps <= (first := getattr(self.config, "random_steps", None) or 0):
+        if plan.steps <= (first := self.config.unlearned):
             reporter.say(
                 f"Nothing will be learned: the first {first:,} steps are random; give more steps, "
                 "or fewer random_steps."
@@ -287,83 +288,3 @@ AGENTS: dict[str, type[Agent]] = {
     agent.algorithm.NAME: agent
     for agent in (DISC, PPO, PPOAMBER, TRPO, ACKTR, TrustPCL, DDPG, TD3, SAC, SQL)
 }
-
-
-def resume(
-    run: str | Path,
-    steps: int | None = None,
-    *,
-    env: Source | None = None,
-    threads: int | None = None,
-    callbacks: Iterable[Callback] = (),
-    progress: bool = True,
-) -> Agent:
-    """Go on with a run, exactly as if it had not stopped.
-
-    Args:
-        run: a run directory.
-        steps: the run's steps in all; as planned when it began if None.
-        env: the environment, for a run whose environment was an object or a function.
-        threads: cores to use; as when the run began if None.
-        callbacks: see `Agent.learn`.
-        progress: show a progress bar on standard error.
-    """
-    directory = RunDirectory.open(Path(run))
-    config = directory.config
-    if env is None and config["env"] is None:
-        raise DiscError(f"{run}: its environment was made in Python; use disc.resume(…, env=…).")
-    runs.check_counts(steps=steps, threads=threads)
-    plan = dataclasses.replace(directory.plan, steps=steps or directory.plan.steps)
-    if config["algorithm"] not in AGENTS:
-        raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
-    agent = AGENTS[config["algorithm"]](
-        env if env is not None else config["env"],
-        seed=config["seed"],
-        num_envs=config["num_envs"],
-        threads=threads or config["threads"],
-        env_kwargs=config["env_kwargs"],
-        **config["config"],
-    )
-    found, complaints = checkpoint.newest(directory.checkpoints, agent.state)
-    say = logs.make_console(progress).print
-    for complaint in complaints:
-        say(f"{complaint} Going on from what was saved before it.", markup=False)
-    step = found.state.step if found else 0
-    if plan.steps <= step:
-        raise DiscError(f"{run}: is at step {step:,} already; give more with --steps.")
-    if found is not None:
-        _bring_back(agent, found, say)
-    agent.metrics = directory.rewind(agent.state.step)
-    directory.extend(agent.state.step, plan)
-    return agent._run(plan, directory, tuple(callbacks), progress)
-
-
-def _bring_back(agent: Agent, found: checkpoint.Checkpoint, say: Callable[[str], None]) -> None:
-    """Put an agent and its environments where a checkpoint was taken."""
-    agent.state, agent.elapsed = found.state, float(found.info["elapsed"])
-    taken = found.taken
-    agent.env.reset(agent.seed, agent.state.step - taken.shape[0] * taken.shape[1])
-    agent._started = True
-    if taken.size:
-        say(f"Taking {taken[..., 0].size:,} steps again to bring back the episode …")
-        agent.env.retrace(taken, agent.policy.bound)
-    if not np.array_equal(agent.env.where(), found.where):
-        say(
-            f"{agent.maker.name} does not repeat itself under a seed: a new episode starts here, "
-            "and the run will differ from an uninterrupted one."
-        )
-        renew(agent)
-
-
-def make_config(algorithm: Algorithm, options: dict[str, Any]) -> Any:
-    """The algorithm's config; an option that is not its own is refused."""
-    known = [field.name for field in dataclasses.fields(algorithm.Config)]
-    for name in options:
-        if name not in known:
-            raise DiscError(f"{algorithm.NAME} has no option {name}; it has {', '.join(known)}.")
-    try:
-        if "widths" in options:
-            options = {**options, "widths": tuple(options["widths"])}
-        return algorithm.Config(**options)
-    except TypeError as error:
-        raise DiscError(f"{algorithm.NAME}: an option is of the wrong type ({error}).") from error

@@ -24,10 +24,12 @@ from disc import commands, experiments, plots, runs, video
 from disc import evaluate as evaluation
 from disc import policy as policies
 from disc._version import __version__
-from disc.agent import AGENTS, Agent, resume
+from disc.agent import AGENTS, Agent
 from disc.algos import ALGORITHMS
-from disc.envs import TASKS, Maker, describe
+from disc.envs import describe
 from disc.options import Eval, Info, List, Plot, Report, Reproduce, Resume, Sweep, Train, Watch
+from disc.resuming import resume
+from disc.tasks import TASKS, Maker
 from disc.train import Plan
 from disc.types import DiscError
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from typing import Any, Self
 
-from disc.types import DiscError
+from disc.types import Algorithm, DiscError
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class CommonConfig:
     def at_once(self) -> int:
         """Steps that are collected before an update; the horizon is one such round or several."""
         return self.horizon
+
+    @property
+    def unlearned(self) -> int:
+        """Steps at the start after which nothing is learned."""
+        return 0
 
     def suited(self, task: str) -> Self:
         """The config for an environment of this name: fills in what depends on that."""
@@ -99,6 +104,12 @@ class OffPolicyConfig(CommonConfig):
     def at_once(self) -> int:
         """Steps that are collected before an update."""
         return self.steps_per_update
+
+    @property
+    def unlearned(self) -> int:
+        """Steps at the start after which nothing is learned."""
+        assert self.random_steps is not None, "suited fills it in"
+        return self.random_steps
 
     @property
     def updates(self) -> int:
@@ -203,3 +214,17 @@ class Checker:
     def below_one(self, *options: str) -> None:
         for option in options:
             self(option, 0 <= getattr(self.config, option) < 1, "at least 0 and below 1")
+
+
+def make_config(algorithm: Algorithm, options: dict[str, Any]) -> Any:
+    """The algorithm's config; an option that is not its own is refused."""
+    known = [field.name for field in fields(algorithm.Config)]
+    for name in options:
+        if name not in known:
+            raise DiscError(f"{algorithm.NAME} has no option {name}; it has {', '.join(known)}.")
+    try:
+        if "widths" in options:
+            options = {**options, "widths": tuple(options["widths"])}
+        return algorithm.Config(**options)
+    except TypeError as error:
+        raise DiscError(f"{algorithm.NAME}: an option is of the wrong type ({error}).") from error

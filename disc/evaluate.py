@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc import seeding
-from disc.envs import said
 from disc.policies import Policy
+from disc.tasks import said
 from disc.types import DiscError
 
 MAX_EPISODE_STEPS = 100_000

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from disc import runs
-from disc.agent import make_config
 from disc.algos import ALGORITHMS
-from disc.envs import TASKS, Maker
+from disc.config import make_config
+from disc.tasks import TASKS, Maker
 from disc.types import DiscError
 
-FEWEST_EVALUATIONS = 25  # of a run, however short
-RUN_OPTIONS = ("num_envs", "env_kwargs")
+FEWEST_EVALUATIONS = 25  # of a shortened run, if the whole one has as many
+KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+FIGURE_KINDS = {"title": str, "label": str, "window": int, "together": bool, "line": float}
 
 
 class Arm(NamedTuple):
@@ -80,7 +81,7 @@ class Cell:
         """Of its algorithm, with the horizon of the learning rate where it has one."""
         fields = {x.name for x in dataclasses.fields(ALGORITHMS[self.arm.algorithm].Config)}
         own = {"anneal_steps": self.anneal_steps} if "anneal_steps" in fields else {}
-        return {**own, **self.arm.options}
+        return {**own, **self.arm.options, **own}
 
     def command(self, root: Path) -> list[str]:
         """The words behind `disc` that make this run."""
@@ -155,12 +156,18 @@ class Experiment:
 
     def cell(self, task: str, arm: Arm, seed: int) -> Cell:
         """One run."""
-        whole = max(1, round(self.scale * self.steps[task]))
+        whole = self._scaled(self.steps[task])
         steps = min(whole, self.cut or whole)
-        anneal = max(1, round(self.scale * self.anneal_steps[task]))
-        every = max(1, min(self.eval_every, whole // FEWEST_EVALUATIONS))
-        plan = (every if self.eval_every else 0, self.eval_episodes, self.checkpoint_every)
+        anneal = self._scaled(arm.options.get("anneal_steps", self.anneal_steps[task]))
+        every = self.eval_every
+        if every:
+            evaluations = max(1, min(FEWEST_EVALUATIONS, self.steps[task] // every))
+            every = max(1, min(every, whole // evaluations))
+        plan = (every, self.eval_episodes, self.checkpoint_every)
         return Cell(task, arm, seed, steps, anneal, *plan)
+
+    def _scaled(self, steps: int) -> int:
+        return max(1, round(self.scale * steps))
 
     def narrowed(
         self,
@@ -192,7 +199,9 @@ class Experiment:
     def shortened(self) -> str:
         """How the runs are shorter than the experiment's, in words; empty if they are not."""
         words = [f"runs shortened to {self.scale:g} of their length"] if self.scale != 1 else []
-        words += [f"runs cut at {self.cut:,} steps"] if self.cut else []
+        whole = [self._scaled(steps) for task, steps in self.steps.items() if task in self.tasks]
+        if self.cut and self.cut < max(whole, default=0):
+            words.append(f"runs cut at {self.cut:,} steps")
         return ", ".join(words)
 
     def as_json(self) -> str:
@@ -269,36 +278,74 @@ def _experiment(name: str, contents: dict[str, Any]) -> Experiment:
     arms = tuple(arm for given in _tables(contents, "arms") for arm in _arms(given))
     if not arms:
         raise DiscError("has no [[arms]], and needs one at least, with its algo.")
-    tasks = tuple(contents.get("tasks", ()))
-    if not tasks or not all(isinstance(task, str) for task in tasks):
+    if not contents.get("tasks"):
         raise DiscError('has no tasks; give a list, such as tasks = ["hopper"].')
+    tasks = _several("tasks", contents["tasks"], str)
+    _check_apart(arms, tasks)
     steps = _by_task(contents, "steps", tasks, {n: task.steps for n, task in TASKS.items()})
     labels = [arm.label for arm in arms]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise DiscError(f"two arms have the label {label!r}.")
-    counts = {
-        n: contents[n] for n in ("eval_every", "eval_episodes", "checkpoint_every") if n in contents
-    }
-    runs.check_counts(**counts)
-    seeds = tuple(contents.get("seeds", range(5)))
+    counts = ("eval_every", "eval_episodes", "checkpoint_every")
+    seeds = _several("seeds", contents.get("seeds", list(range(5))), int)
     for seed in seeds:
         runs.check_counts(seed=seed)
     figures = tuple(_figure(given, labels) for given in _tables(contents, "figures"))
     return Experiment(
         name=name,
-        title=str(contents.get("title", name)),
+        title=_typed("title", contents.get("title", name), str),
         arms=arms,
         tasks=tasks,
         seeds=seeds,
         steps=steps,
         anneal_steps=_by_task(contents, "anneal_steps", tasks, steps),
-        table=bool(contents.get("table", True)),
+        table=_typed("table", contents.get("table", True), bool),
         figures=figures or (Figure("Learning curves"),),
-        paper=_paper(contents.get("paper", {}), labels),
-        note=str(contents.get("note", "")),
-        **counts,
+        paper=_paper(contents.get("paper", {}), labels, tasks),
+        note=_typed("note", contents.get("note", ""), str),
+        **{count: _count(count, contents[count]) for count in counts if count in contents},
     )
+
+
+def _check_apart(arms: Sequence[Arm], tasks: Sequence[str]) -> None:
+    """Refuse labels, and directories of different runs, that are the same."""
+    for one, other in itertools.combinations(arms, 2):
+        if one.label == other.label:
+            raise DiscError(f"two arms have the label {one.label!r}.")
+        if one.name == other.name and one[1:] != other[1:]:
+            both = f"the arms {one.label!r} and {other.label!r}"
+            raise DiscError(f"{both} would share the directories {one.name}_seed….")
+    for first, second in itertools.combinations(tasks, 2):
+        if _plain(first) == _plain(second):
+            raise DiscError(f"{first!r} and {second!r} would share the directory {_plain(first)}.")
+
+
+def _typed(name: str, value: Any, kind: type) -> Any:
+    """The value if it is of a kind: true is no number, but a whole one is a number too."""
+    fits = isinstance(value, (int, float) if kind is float else kind)
+    if not fits or (isinstance(value, bool) and kind is not bool):
+        raise DiscError(f"{name} must be {KINDS[kind]}, not {value!r}.")
+    return float(value) if kind is float else value
+
+
+def _count(name: str, value: Any) -> int:
+    runs.check_counts(**{name: _typed(name, value, int)})
+    return value
+
+
+def _several(name: str, value: Any, kind: type) -> tuple[Any, ...]:
+    """The entries of a list, each of a kind and there once."""
+    if not isinstance(value, list) or not value:
+        raise DiscError(f"{name} must be a list with an entry at least, not {value!r}.")
+    found = tuple(_typed(f"an entry of {name}", entry, kind) for entry in value)
+    for entry in found:
+        if found.count(entry) > 1:
+            raise DiscError(f"{name} has {entry!r} twice.")
+    return found
+
+
+def _table(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise DiscError(f"{name} must be a table, not {value!r}.")
+    return value
 
 
 def _tables(contents: dict[str, Any], key: str) -> list[dict[str, Any]]:
@@ -322,7 +369,7 @@ def _by_task(
         raise DiscError(f"says no {key} for {_list(missing)}; give {key} = a number.")
     result = {task: found[task] if task in found else default[task] for task in tasks}
     for count in result.values():
-        runs.check_counts(steps=count)
+        runs.check_counts(steps=_typed(key, count, int))
     return result
 
 
@@ -330,53 +377,102 @@ def _arms(given: dict[str, Any]) -> Iterator[Arm]:
     """An arm, or one for each value of the options that are lists."""
     given = dict(given)
     algorithm = given.pop("algo", None)
-    if algorithm not in ALGORITHMS:
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise DiscError(f"an arm's algo must be one of {_list(ALGORITHMS)}, not {algorithm!r}.")
-    label = given.pop("label", None)
+    label = _typed("an arm's label", given.pop("label", algorithm), str)
     axes = {name: _axis(name, value) for name, value in given.items()}
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         several = {name: chosen[name] for name in axes if len(axes[name]) > 1}
-        told = ", ".join(f"{name} = {_plain(value)}" for name, value in several.items())
-        yield _arm(algorithm, " ".join(filter(None, [label or algorithm, told])), chosen)
+        yield _arm(algorithm, f"{label} {_told(several)}".strip(), chosen)
 
 
 def _axis(name: str, value: Any) -> list[Any]:
     """The values of an option. That of `widths` is a list itself."""
-    several = isinstance(value, list) and (name != "widths" or isinstance(value[0], list))
+    several = isinstance(value, list)
+    if several and name == "widths":
+        several = any(isinstance(entry, list) for entry in value)
+    if several and not value:
+        raise DiscError(f"{name} has no values; give one, or a list of them.")
     return value if several else [value]
 
 
+def _told(options: dict[str, Any]) -> str:
+    """Options as a part of a label."""
+    parts = [
+        _told(value) if isinstance(value, dict) else f"{name} = {_plain(value)}"
+        for name, value in options.items()
+    ]
+    return ", ".join(filter(None, parts))
+
+
 def _arm(algorithm: str, label: str, chosen: dict[str, Any]) -> Arm:
-    run = {name: chosen.pop(name) for name in RUN_OPTIONS if name in chosen}
-    runs.check_counts(num_envs=run.get("num_envs", 1))
-    config = make_config(ALGORITHMS[algorithm], chosen)
+    num_envs = _count("num_envs", chosen.pop("num_envs", 1))
+    env_kwargs = _table("env_kwargs", chosen.pop("env_kwargs", {}))
+    try:
+        json.dumps(env_kwargs, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise DiscError(f"env_kwargs must be what JSON can hold ({error}).") from error
+    known = {x.name: str(x.type) for x in dataclasses.fields(ALGORITHMS[algorithm].Config)}
+    options = {n: _option(n, v, known[n]) if n in known else v for n, v in chosen.items()}
+    config = make_config(ALGORITHMS[algorithm], options)
+    if config.at_once % num_envs:
+        raise DiscError(
+            f"{label}: num_envs must divide the steps that are collected at once, "
+            f"{config.at_once}, and {num_envs} doesn't."
+        )
     default = ALGORITHMS[algorithm].Config()
-    own = {n: v for n, v in chosen.items() if getattr(config, n) != getattr(default, n)}
-    return Arm(label, algorithm, own, **run)
+    own = {n: v for n, v in options.items() if getattr(config, n) != getattr(default, n)}
+    return Arm(label, algorithm, own, num_envs, env_kwargs)
+
+
+def _option(name: str, value: Any, declared: str) -> Any:
+    """An option's value, if it is of the type that the algorithm declares."""
+    if declared.startswith("tuple"):
+        if not isinstance(value, list):
+            raise DiscError(f"{name} must be a list of whole numbers, not {value!r}.")
+        return [_typed(f"an entry of {name}", entry, int) for entry in value]
+    kinds = {"bool": bool, "int": int, "float": float}
+    return _typed(name, value, kinds.get(declared.removesuffix(" | None"), str))
 
 
 def _figure(given: dict[str, Any], labels: list[str]) -> Figure:
-    try:
-        metric = given.get("metric", "eval/return")
-        several = tuple(metric) if isinstance(metric, list) else (str(metric),)
-        figure = Figure(**{**given, "arms": tuple(given.get("arms", ())), "metric": several})
-    except TypeError as error:
-        raise DiscError(f"a figure has {_list(Figure._fields)} ({error}).") from error
+    for name in given:
+        if name not in Figure._fields:
+            raise DiscError(f"a figure has no {name!r}; it has {_list(Figure._fields)}.")
+    if "title" not in given:
+        raise DiscError("a figure has no title.")
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        what = f"a figure's {name}"
+        if name in FIGURE_KINDS:
+            found[name] = _typed(what, value, FIGURE_KINDS[name])
+        else:
+            found[name] = _several(what, [value] if isinstance(value, str) else value, str)
+    figure = Figure(**found)
+    runs.check_counts(window=figure.window)
     for label in figure.arms:
         if label not in labels:
             raise DiscError(f"a figure names the arm {label!r}; there are {_list(labels)}.")
     return figure
 
 
-def _paper(given: dict[str, Any], labels: list[str]) -> dict[str, dict[str, list[float]]]:
-    for label in given:
+def _paper(
+    given: Any, labels: Sequence[str], tasks: Sequence[str]
+) -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = {}
+    for label, numbers in _table("paper", given).items():
         if label not in labels:
             raise DiscError(f"[paper] names the arm {label!r}; there are {_list(labels)}.")
-    return {
-        label: {task: list(x) if isinstance(x, list) else [x] for task, x in numbers.items()}
-        for label, numbers in given.items()
-    }
+        found[label] = {}
+        for task, number in _table(f"paper.{label}", numbers).items():
+            if task not in tasks:
+                raise DiscError(f"[paper.{label}] names {task!r}, which is none of its tasks.")
+            pair = number if isinstance(number, list) else [number]
+            if not 1 <= len(pair) <= 2:
+                raise DiscError(f"[paper.{label}] {task} must be a number, or it and its ±.")
+            found[label][task] = [_typed(f"[paper.{label}] {task}", x, float) for x in pair]
+    return found
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc.policies import LAYER_NORM_EPSILON
+from disc.bounded import LAYER_NORM_EPSILON
 
 
 class Linear(NamedTuple):

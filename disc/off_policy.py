@@ -133,15 +133,9 @@ def explore(
     act: Callable[[Any, Spec, Any], Actor], config: OffPolicyConfig, spec: Spec, state: OffPolicy
 ) -> Actor:
     """The behaviour policy of the next steps: the current one, after uniformly random steps."""
-    if state.step < random_steps(config) and not state.loaded:
+    if state.step < config.unlearned and not state.loaded:
         return Uniform(spec.action_low, spec.action_high, spec.action_shape)
     return act(config, spec, state)
-
-
-def random_steps(config: OffPolicyConfig) -> int:
-    """How many steps at the start are random."""
-    assert config.random_steps is not None, "config.suited fills it in"
-    return config.random_steps
 
 
 def observe(config: OffPolicyConfig, state: State, rollout: Rollout) -> State:
@@ -203,7 +197,7 @@ def improve(config: Any, state: State, learn: Step, wait: bool = True) -> tuple[
     Returns:
         The state after the update, and what was measured: means over the gradient steps.
     """
-    if state.step <= random_steps(config):
+    if state.step <= config.unlearned:
         return replace(state, iteration=state.iteration + 1), {}
     clock = time.perf_counter()
     scale = normalize.scale(state.normalizer)

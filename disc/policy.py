@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from disc import files
-from disc.policies import KINDS, Policy
+from disc.bounded import Deterministic, Sampler, Squashed
+from disc.policies import Gaussian, Policy
 from disc.types import DiscError, Floats
 
 FORMAT = "disc-policy"
 FORMAT_VERSION = 1
+
+KINDS: dict[str, type[Policy]] = {
+    kind.kind: kind for kind in (Gaussian, Squashed, Deterministic, Sampler)
+}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from disc import seeding
-from disc.envs import Environments, Lane, said
+from disc.envs import Environments, Lane
+from disc.tasks import said
 from disc.types import Actor, DiscError, Floats, Rollout
 
 LEAST_SIDE_BY_SIDE = 16

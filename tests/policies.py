@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from disc.bounded import Deterministic, Sampler, Squashed
 from disc.networks import Linear, NormalizedLinear
-from disc.policies import Deterministic, Policy, Sampler, Squashed
+from disc.policies import Policy
 
 SHAPE, S, D, H = (2, 3), 6, 4, 7
 LOW, HIGH = np.float32([-1.0, -0.4, 2.0, 0.0]), np.float32([3.0, 0.4, 10.0, 0.01])

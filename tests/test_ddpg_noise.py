@@ -12,8 +12,9 @@ import pytest
 from disc import normalize, off_policy
 from disc.algos import ddpg
 from disc.algos.ddpg import Config, Perturbed, State
-from disc.envs import Environments, Maker
+from disc.envs import Environments
 from disc.rollout import collect
+from disc.tasks import Maker
 from tests.compare import assert_close, assert_equal_trees
 from tests.ddpg import CONFIG, OPTIONS, settled
 from tests.environments import Wide

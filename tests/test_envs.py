@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from disc.envs import TASKS, Environments, Maker, describe
+from disc.envs import Environments, describe
+from disc.tasks import TASKS, Maker
 from disc.types import DiscError
 from tests import environments as probes
 

@@ -66,10 +66,10 @@ def watched(steps: int, options: sac.Config, seed: int = 0) -> OffPolicy:
 
 
 def test_how_many_steps_are_random_is_an_option() -> None:
-    assert off_policy.random_steps(config(random_steps=0)) == 0
-    assert off_policy.random_steps(config(random_steps=123)) == 123
-    assert off_policy.random_steps(config(random_steps=None).suited("Hopper-v5")) == 1_000
-    assert off_policy.random_steps(config(random_steps=None).suited("Ant-v5")) == 10_000
+    assert config(random_steps=0).unlearned == 0
+    assert config(random_steps=123).unlearned == 123
+    assert config(random_steps=None).suited("Hopper-v5").unlearned == 1_000
+    assert config(random_steps=None).suited("Ant-v5").unlearned == 10_000
 
 
 @pytest.mark.parametrize(("steps", "random"), [(0, True), (9, True), (10, False), (11, False)])

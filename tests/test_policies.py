@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from disc import DiscError, networks, normalize
+from disc.bounded import Deterministic
 from disc.normalize import Scale
-from disc.policies import Deterministic, Uniform
+from disc.policies import Uniform
 from tests.compare import assert_close
 from tests.policies import HIGH, LOW, SHAPE, D, S, every_kind, make, noise_of, observations
 

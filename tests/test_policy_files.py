@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from disc import DiscError, policy
-from disc.policies import Deterministic, Gaussian
+from disc.bounded import Deterministic
+from disc.policies import Gaussian
 from tests.compare import assert_equal_trees
 from tests.policies import D, S, every_kind, make, noise_of, observations
 

@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from disc.envs import Environments, Maker
+from disc.envs import Environments
 from disc.rollout import collect
+from disc.tasks import Maker
 from disc.types import DiscError, Rollout
 from tests import environments as probes
 

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from disc import networks, normalize, off_policy, optim, seeding
+from disc.bounded import Deterministic
 from disc.config import Checker, OffPolicyConfig
 from disc.networks import Layers, Linear, NormalizedLinear
 from disc.normalize import Scale
 from disc.off_policy import ADAM_EPSILON, Batch, Bounds, Means, OffPolicy, Targets
-from disc.policies import Deterministic
 from disc.replay import TransitionReplay
 from disc.types import Actor, Measured, Rollout, Spec
 

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from disc import distributions, networks, off_policy, optim
+from disc.bounded import LOG_STD_RANGE, Squashed
 from disc.config import Checker, OffPolicyConfig
 from disc.networks import MLP
 from disc.normalize import Scale
 from disc.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, observe
-from disc.policies import LOG_STD_RANGE, Squashed
 from disc.types import Actor, Measured, Spec
 
 __all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]

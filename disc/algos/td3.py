@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from disc import networks, off_policy, optim
+from disc.bounded import Deterministic
 from disc.config import Checker, OffPolicyConfig
 from disc.networks import MLP
 from disc.normalize import Scale
 from disc.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, Targets, observe
-from disc.policies import Deterministic
 from disc.types import Actor, Measured, Spec
 
 __all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc import logs
-from disc.envs import TASKS
 from disc.plots import COLORS, column, dress, panels, save, shade
+from disc.tasks import TASKS
 from disc.types import DiscError
 
 LABELS = {

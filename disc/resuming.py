@@ -1,0 +1,82 @@
+"""Going on with a run exactly where it stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from disc import checkpoint, logs, runs
+from disc.agent import AGENTS, Agent
+from disc.runs import RunDirectory
+from disc.tasks import Source
+from disc.train import Callback, renew
+from disc.types import DiscError
+
+
+def resume(
+    run: str | Path,
+    steps: int | None = None,
+    *,
+    env: Source | None = None,
+    threads: int | None = None,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = True,
+) -> Agent:
+    """Go on with a run, exactly as if it had not stopped.
+
+    Args:
+        run: a run directory.
+        steps: the run's steps in all; as planned when it began if None.
+        env: the environment, for a run whose environment was an object or a function.
+        threads: cores to use; as when the run began if None.
+        callbacks: see `Agent.learn`.
+        progress: show a progress bar on standard error.
+    """
+    directory = RunDirectory.open(Path(run))
+    config = directory.config
+    if env is None and config["env"] is None:
+        raise DiscError(f"{run}: its environment was made in Python; use disc.resume(…, env=…).")
+    runs.check_counts(steps=steps, threads=threads)
+    plan = dataclasses.replace(directory.plan, steps=steps or directory.plan.steps)
+    if config["algorithm"] not in AGENTS:
+        raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
+    agent = AGENTS[config["algorithm"]](
+        env if env is not None else config["env"],
+        seed=config["seed"],
+        num_envs=config["num_envs"],
+        threads=threads or config["threads"],
+        env_kwargs=config["env_kwargs"],
+        **config["config"],
+    )
+    found, complaints = checkpoint.newest(directory.checkpoints, agent.state)
+    say = logs.make_console(progress).print
+    for complaint in complaints:
+        say(f"{complaint} Going on from what was saved before it.", markup=False)
+    step = found.state.step if found else 0
+    if plan.steps <= step:
+        raise DiscError(f"{run}: is at step {step:,} already; give more with --steps.")
+    if found is not None:
+        _bring_back(agent, found, say)
+    agent.metrics = directory.rewind(agent.state.step)
+    directory.extend(agent.state.step, plan)
+    return agent._run(plan, directory, tuple(callbacks), progress)
+
+
+def _bring_back(agent: Agent, found: checkpoint.Checkpoint, say: Callable[[str], None]) -> None:
+    """Put an agent and its environments where a checkpoint was taken."""
+    agent.state, agent.elapsed = found.state, float(found.info["elapsed"])
+    taken = found.taken
+    agent.env.reset(agent.seed, agent.state.step - taken.shape[0] * taken.shape[1])
+    agent._started = True
+    if taken.size:
+        say(f"Taking {taken[..., 0].size:,} steps again to bring back the episode …")
+        agent.env.retrace(taken, agent.policy.bound)
+    if not np.array_equal(agent.env.where(), found.where):
+        say(
+            f"{agent.maker.name} does not repeat itself under a seed: a new episode starts here, "
+            "and the run will differ from an uninterrupted one."
+        )
+        renew(agent)
