@@ -141,6 +141,8 @@ def _finish(where: Path, learn: Callable[[], Agent]) -> None:
         err.print(f"Stopped. Go on with: disc resume {shlex.quote(str(where))}", markup=False)
         sys.exit(130)
     plots.curves([where], where / "curve.png")
+    if any("is/rho_last" in row for row in agent.metrics):
+        plots.diagnostics([where], where / "weights.png")
     last = next((row for row in reversed(agent.metrics) if "eval/return" in row), None)
     score = (
         f" Evaluated at {last['eval/return']:,.1f} ± {last['eval/return_std']:,.1f}."
@@ -226,7 +228,10 @@ def watch(command: Watch) -> None:
 
 def plot(command: Plot) -> None:
     """`disc plot`."""
-    plots.curves(command.run, command.out, command.metric)
+    if command.diagnostics:
+        plots.diagnostics(command.run, command.out)
+    else:
+        plots.curves(command.run, command.out, command.metric)
     out.print(f"{command.out}", markup=False)
 
 

@@ -154,7 +154,7 @@ class Watch:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw the learning curves of runs."""
+    """Draw learning curves or importance-sampling diagnostics of runs."""
 
     run: Positional[tuple[Path, ...]]
     """Run directories or progress.csv files."""
@@ -162,6 +162,9 @@ class Plot:
     """A .png or .svg file."""
     metric: str | None = None
     """A column of progress.csv; returns by default."""
+    diagnostics: bool = False
+    """Draw importance weights, vanished gradients and included batches instead; for runs of disc,
+    ppo and ppo-amber."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,15 +1,17 @@
-"""Learning curves of runs, from their `progress.csv`."""
+"""Learning curves and importance-sampling diagnostics of runs, from their `progress.csv`."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from disc import files, logs
+from disc.statistics import trailing_mean
 from disc.types import DiscError
 
 Values = NDArray[np.float64]
@@ -28,8 +30,7 @@ def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
         out: a .png or .svg file.
         metric: a column to draw instead of returns.
     """
-    if out.suffix not in (".png", ".svg"):
-        raise DiscError(f"{out}: a figure's name must end in .png or .svg.")
+    check_name(out)
     figure, (axes,) = panels(1, 7.0)
     for i, path in enumerate(paths):
         rows = _rows(path)
@@ -53,12 +54,64 @@ def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
     save(figure, out)
 
 
-def panels(count: int, width: float) -> tuple[Any, Any]:
-    """A figure and its panels, side by side."""
+class Diagnostic(NamedTuple):
+    """A panel of importance-sampling diagnostics."""
+
+    metric: str
+    title: str
+
+
+DIAGNOSTICS = (
+    Diagnostic("is/rho_last", "Mean ρ' = 1 + |ρ − 1|, last epoch"),
+    Diagnostic("is/rho_d_last", "Mean ρ' of a dimension, last epoch"),
+    Diagnostic("is/vanished", "Share of samples without a gradient"),
+    Diagnostic("is/batches", "Batches in use"),
+    Diagnostic("is/effective_samples", "Effective share of the samples"),
+    Diagnostic("is/alpha", "Factor α_IS of the penalty"),
+)
+
+
+def diagnostics(paths: Sequence[Path], out: Path) -> None:
+    """Draw how far importance weights are from one, and what follows from it; a curve a run.
+
+    Args:
+        paths: run directories or CSV files.
+        out: a .png or .svg file.
+
+    Raises:
+        DiscError: no run measured importance weights.
+    """
+    check_name(out)
+    runs = {_label(path): _rows(path) for path in paths}
+    shown = [x for x in DIAGNOSTICS if any(x.metric in row for y in runs.values() for row in y)]
+    if not shown:
+        raise DiscError(
+            "these runs have no importance weights to draw; those of disc, ppo and ppo-amber do."
+        )
+    figure, grid = panels(3, 12.0, -(-len(shown) // 3))
+    for axes, (metric, title) in zip(grid, shown, strict=False):
+        for (label, rows), color in zip(runs.items(), itertools.cycle(COLORS), strict=False):
+            steps, values = column(rows, metric)
+            if len(steps):
+                axes.plot(steps, trailing_mean(values, 10), color=color, label=label, linewidth=1.2)
+        dress(axes, title, "")
+    for axes in grid[len(shown) :]:
+        axes.set_visible(False)
+    save(figure, out)
+
+
+def check_name(out: Path) -> None:
+    """Refuse a figure of a kind that can't be written."""
+    if out.suffix not in (".png", ".svg"):
+        raise DiscError(f"{out}: a figure's name must end in .png or .svg.")
+
+
+def panels(count: int, width: float, rows: int = 1) -> tuple[Any, Any]:
+    """A figure and its panels, `count` side by side in each row."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, 4.2), layout="constrained")
-    return figure, figure.subplots(1, count, squeeze=False)[0]
+    figure = Figure(figsize=(width, 4.2 if rows == 1 else 3.2 * rows), layout="constrained")
+    return figure, figure.subplots(rows, count, squeeze=False).reshape(-1)
 
 
 def shade(axes: Any, steps: Values, mean: Values, spread: Values, color: str) -> None:

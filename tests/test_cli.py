@@ -38,6 +38,7 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_directory(hopper: Path) -> None:
     assert sorted(path.name for path in hopper.iterdir()) == [
         "checkpoints", "config.json", "curve.png", "events", "policy.disc", "progress.csv",
+        "weights.png",
     ]  # fmt: skip
     config = json.loads((hopper / "config.json").read_text())
     assert (config["algorithm"], config["env"], config["seed"]) == ("disc", "Hopper-v5", 3)
@@ -83,6 +84,7 @@ def test_watch_and_plot(hopper: Path, tmp_path: Path) -> None:
         assert film.n_frames > 2
     assert run("plot", hopper, hopper, "--out", tmp_path / "a.svg") == 0
     assert run("plot", hopper, "--metric", "is/batches", "--out", tmp_path / "b.png") == 0
+    assert run("plot", hopper, "--diagnostics", "--out", tmp_path / "c.svg") == 0
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from disc import logs
 from disc.plots import COLORS, column, dress, panels, save, shade
+from disc.statistics import trailing_mean
 from disc.tasks import TASKS
 from disc.types import DiscError
 
@@ -53,13 +54,6 @@ def load(directory: Path) -> dict[str, dict[str, list[Run]]]:
     if not runs:
         raise DiscError(f"{directory}: holds no runs (TASK/RUN/progress.csv).")
     return runs
-
-
-def trailing_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-    """Mean of the last `window` values up to each, along the last axis."""
-    return np.stack(
-        [values[..., max(0, i - window + 1) : i + 1].mean(-1) for i in range(values.shape[-1])], -1
-    )
 
 
 def across(runs: list[Run], name: str, window: int = 1) -> tuple[NDArray[np.float64], ...]:
