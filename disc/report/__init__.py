@@ -1,0 +1,8 @@
+"""`disc report`: one HTML file of a directory of runs.
+
+records → results (by experiment, task and arm) → tables, careful, figures → page
+"""
+
+from disc.report.page import write
+
+__all__ = ["write"]

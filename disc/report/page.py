@@ -1,0 +1,251 @@
+"""One HTML file from a directory of runs: numbers beside the paper's, curves, what was run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections import Counter
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from disc import files
+from disc._version import __version__
+from disc.report import results
+from disc.report.careful import careful
+from disc.report.figures import figures
+from disc.report.markup import Cell, Column, Html, join, several, some, table, tag
+from disc.report.records import Run
+from disc.report.results import Results, Study
+from disc.report.tables import PAPER_TASKS, main_table
+
+FEW = 5  # seeds of the paper
+SHOWN = ("disc-rl", "python", "jax", "numpy", "gymnasium", "mujoco", "box2d")
+
+
+def write(root: Path, out: Path | None = None) -> Path:
+    """Write the report on a directory's runs; returns the file.
+
+    Args:
+        root: of a sweep, or of any runs.
+        out: the file; `report.html` in the directory by default.
+
+    Raises:
+        DiscError: there is nothing to report on.
+    """
+    text = page(results.load(root))
+    path = out or root / "report.html"
+    files.write_text(path, text)
+    return path
+
+
+def page(found: Results) -> str:
+    """The whole file."""
+    style, script = (_asset(name) for name in ("page.css", "page.js"))
+    title = f"Report on {found.root.absolute().name}"
+    allowed = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=allowed),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", style),
+    ]
+    toggle = tag("button", "Dark", type="button", id="theme", hidden=True)
+    body = [
+        tag("header", tag("h1", title), toggle),
+        tag("main", *_sections(found)),
+        tag("footer", tag("p", f"Made by disc report, disc-rl {__version__}.")),
+        tag("script", script),
+    ]
+    whole = tag("html", tag("head", join(head, "\n")), tag("body", join(body, "\n")), lang="en")
+    return f"<!doctype html>\n{whole}\n"
+
+
+def _asset(name: str) -> Html:
+    return Html(resources.files("disc.report").joinpath(name).read_text(encoding="utf-8"))
+
+
+def _hash(text: str) -> str:
+    """By which the page's policy knows its own style and script, and refuses any other."""
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _sections(found: Results) -> list[Html]:
+    parts = [tag("p", summary(found), class_="summary"), _box(found), _contents(found)]
+    parts += [_study(study, i) for i, study in enumerate(found.studies)]
+    what = [tag("h2", "What was run"), _what_was_run(found)]
+    return [*parts, tag("section", *what, id="runs")]
+
+
+def _contents(found: Results) -> Html:
+    names = [(f"e{i}", study.experiment.title) for i, study in enumerate(found.studies)]
+    links = [tag("li", tag("a", name, href=f"#{key}")) for key, name in [*names, _LAST]]
+    return tag("nav", tag("ul", *links), aria_label="Contents") if len(names) > 1 else Html("")
+
+
+_LAST = ("runs", "What was run")
+
+
+def _study(study: Study, index: int) -> Html:
+    experiment = study.experiment
+    short = f" – {experiment.shortened}" if experiment.shortened else ""
+    parts = [tag("h2", f"{experiment.title}{short}")]
+    if experiment.note:
+        parts.append(tag("p", experiment.note))
+    if experiment.table:
+        parts += [tag("h3", f"Table{short}"), main_table(study), careful(study)]
+    if experiment.figures:
+        parts += [tag("h3", f"Figures{short}"), figures(study)]
+    return tag("section", *parts, id=f"e{index}")
+
+
+def summary(found: Results) -> str:
+    """How much there is, made with what, and when."""
+    runs = list(found.runs.values())
+    finished = sum(found.finished(run) for run in runs)
+    here = f"{several(len(runs), 'run')} here"
+    if found.asked:
+        used, asked = len(found.used & found.asked), len(found.asked)
+        here = f"{'All' if used == asked else f'{used:,} of'} {several(asked, 'planned run')} here"
+        here += f", and {several(len(runs) - used, 'other')}" if len(runs) > used else ""
+    words = [f"{here}: {finished:,} finished, {len(runs) - finished:,} unfinished."]
+    if found.left_out:
+        words.append(f"{len(found.left_out):,} left out, for the reasons below.")
+    versions = [f"{name} {_versions(runs, name)}" for name in SHOWN if _versions(runs, name)]
+    if versions:
+        words.append(f"Made with {', '.join(versions)}.")
+    days = sorted(f"{datetime.fromtimestamp(run.written):%Y-%m-%d}" for run in runs)
+    when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
+    return " ".join([*words, f"Their records were last written {when}."])
+
+
+def _versions(runs: list[Run], name: str) -> str:
+    return " or ".join(sorted({version for run in runs for version in run.versions(name)}))
+
+
+def _box(found: Results) -> Html:
+    warned = [tag("li", text) for text in warnings(found)]
+    if not warned:
+        return Html("")
+    return tag(
+        "aside", tag("h2", "Before you read the numbers"), tag("ul", *warned), class_="warnings"
+    )
+
+
+def warnings(found: Results) -> list[str]:
+    """What a reader must know before the numbers."""
+    warned = [*_shortened(found), *_few(found), *_differing(found), *_unfinished(found)]
+    for study in found.studies:
+        for text, count in Counter(study.otherwise).items():
+            runs, name = several(count, "run"), study.experiment.name
+            warned.append(f"{name}: {runs} evaluated otherwise than planned: {text}.")
+    if any(study.experiment.table and study.experiment.paper for study in found.studies):
+        warned.append(PAPER_TASKS)
+    if found.strays:
+        paths = some([str(run.path) for run in found.strays])
+        warned.append(f"Of no experiment here, so only in the list at the end: {paths}.")
+    return warned + [f"Left out: {entry.path} – {entry.reason}." for entry in found.left_out]
+
+
+def _shortened(found: Results) -> list[str]:
+    names: dict[str, list[str]] = {}
+    for study in found.studies:
+        if study.experiment.shortened:
+            names.setdefault(study.experiment.shortened, []).append(study.experiment.name)
+    end = "they do not compare with whole runs."
+    return [f"{', '.join(some)}: {short}; {end}" for short, some in names.items()]
+
+
+def _few(found: Results) -> list[str]:
+    groups = [group for study in found.studies for group in study.groups.values()]
+    few = {f"{x.arm} on {x.task}: {len(x.runs)}": x for x in groups if 0 < len(x.runs) < FEW}
+    text = f"Fewer than five seeds ({some(list(few))}); spreads and intervals are rough."
+    return [text] if few else []
+
+
+def _differing(found: Results) -> list[str]:
+    """Packages of which the runs of an experiment have different versions."""
+    warned = []
+    for package, name in (("mujoco", "MuJoCo"), ("gymnasium", "Gymnasium")):
+        differing = [x for x in found.studies if " or " in _versions(x.runs, package)]
+        if differing:
+            where = ", ".join(study.experiment.name for study in differing)
+            runs = [run for study in differing for run in study.runs]
+            versions = _versions(runs, package)
+            warned.append(f"The version of {name} differs between runs of {where}: {versions}.")
+    return warned
+
+
+def _unfinished(found: Results) -> list[str]:
+    groups = [group for study in found.studies for group in study.groups.values()]
+    paths = sorted({str(run.path) for group in groups for run in group.unfinished})
+    text = (
+        f"{several(len(paths), 'run')} unfinished ({some(paths)}): left out where the same arm has "
+        "finished ones on the task, else all numbers are of the steps so far."
+    )
+    return [text] if paths else []
+
+
+def _what_was_run(found: Results) -> Html:
+    labels = {
+        run.path: (group.task, group.arm)
+        for study in reversed(found.studies)
+        for group in study.groups.values()
+        for run in group.everything
+    }
+    columns = [Column("task"), Column("arm"), Column("seed", "number"), Column("steps", "number")]
+    columns += [Column("planned", "number"), Column("seconds", "number"), Column("commit")]
+    columns += [Column(x, "long") for x in ("machine", "versions")]
+    columns += [Column("command", "long command"), Column("resumed", "long")]
+    names = {path: labels.get(path) or _stray(run) for path, run in found.runs.items()}
+    order = sorted(found.runs.values(), key=lambda run: (*names[run.path], run.config["seed"]))
+    rows = [_run(run, *names[run.path], found) for run in order]
+    return table("All runs, with the command that made each", columns, rows)
+
+
+def _stray(run: Run) -> tuple[str, str]:
+    return run.config["env_name"], f"{run.config['algorithm']} (of no experiment)"
+
+
+def _run(run: Run, task: str, arm: str, found: Results) -> list[object]:
+    config = run.config
+    planned = found.planned[run.path]
+    machine = _dict(config.get("machine"))
+    where = ", ".join(str(machine[x]) for x in ("processor", "system", "device") if machine.get(x))
+    cores = f", {machine['cores']} cores" if machine.get("cores") else ""
+    versions = _dict(config.get("versions"))
+    return [
+        task,
+        arm,
+        Cell(config["seed"], config["seed"]),
+        Cell(f"{run.steps:,}{'' if found.finished(run) else ' (unfinished)'}", run.steps),
+        Cell(f"{planned:,}", planned),
+        Cell(f"{run.seconds:,.0f}", run.seconds),
+        config.get("commit") or "–",
+        f"{where}{cores}" or "–",
+        ", ".join(f"{name} {versions[name]}" for name in versions) or "–",
+        _command(config.get("command")),
+        _resumed(run),
+    ]
+
+
+def _resumed(run: Run) -> Cell:
+    parts = [
+        join([f"at step {entry.get('step')}: ", _command(entry.get("command")).shown])
+        for entry in run.resumed
+    ]
+    return Cell(join(parts, "; ") if parts else "no", len(parts))
+
+
+def _command(words: Any) -> Cell:
+    text = shlex.join(map(str, words)) if isinstance(words, list) else str(words or "–")
+    return Cell(tag("code", text), text)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

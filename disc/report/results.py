@@ -1,0 +1,228 @@
+"""Runs in a directory, sorted into the experiments that lie beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from disc import experiments
+from disc.experiments import Arm, Cell, Experiment, Figure
+from disc.report.records import UNREADABLE, Run, read, said, told_apart
+from disc.statistics import Curve
+from disc.types import DiscError
+
+RETURN = "eval/return"
+PROTOCOL = ("eval_every", "eval_episodes", "checkpoint_every")  # may differ; the run still counts
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one arm on one task."""
+
+    task: str
+    arm: str  # its label
+    steps: int  # of each run
+    seeds: int  # planned
+    shortened: bool = False
+    finished: list[Run] = field(default_factory=list)
+    unfinished: list[Run] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Those that count: the finished ones, or as long as there are none, the others."""
+        return self.finished or self.unfinished
+
+    @property
+    def everything(self) -> list[Run]:
+        """Finished or not."""
+        return [*self.finished, *self.unfinished]
+
+    def curves(self, metric: str = RETURN) -> list[Curve]:
+        """Of each run that counts and measured it, up to the planned steps."""
+        return [
+            run.curves[metric]
+            if run.planned <= self.steps
+            else _cut(run.curves[metric], self.steps)
+            for run in self.runs
+            if metric in run.curves
+        ]
+
+    def add(self, run: Run) -> None:
+        """Put a run where it belongs."""
+        (self.finished if run.steps >= self.steps else self.unfinished).append(run)
+
+
+class Study(NamedTuple):
+    """An experiment and what there is of it."""
+
+    experiment: Experiment
+    groups: dict[tuple[str, str], Group]  # by task and label
+    otherwise: list[str]  # how some of its runs were evaluated
+
+    @property
+    def runs(self) -> list[Run]:
+        """All of its runs that there are."""
+        return [run for group in self.groups.values() for run in group.everything]
+
+
+class LeftOut(NamedTuple):
+    """A file or directory that could not be used."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that a directory holds."""
+
+    root: Path
+    studies: list[Study]
+    runs: dict[Path, Run]
+    left_out: list[LeftOut]
+    planned: dict[Path, int]  # steps of each run that there is or was to be
+    asked: set[Path]  # the runs of the experiments
+
+    def finished(self, run: Run) -> bool:
+        """Whether it did all its steps."""
+        return run.steps >= self.planned[run.path]
+
+    @property
+    def used(self) -> set[Path]:
+        """The runs that belong to an experiment."""
+        return {run.path for study in self.studies for run in study.runs}
+
+    @property
+    def strays(self) -> list[Run]:
+        """Those that don't."""
+        return [run for path, run in self.runs.items() if path not in self.used]
+
+
+def load(root: Path) -> Results:
+    """The experiments in a directory with their runs, or, if it has none, all runs below it.
+
+    Raises:
+        DiscError: it holds no run that can be read.
+    """
+    if not root.is_dir():
+        raise DiscError(f"{root}: there is no such directory.")
+    found, left_out = _experiments(root)
+    metrics = {name for x in found for figure in x.figures for name in figure.metric} | {RETURN}
+    there: dict[Path, Run] = {}
+    for record in sorted(root.rglob("progress.csv")):
+        path = record.parent.relative_to(root)
+        try:
+            there[path] = read(root, path, metrics)
+        except DiscError as error:
+            left_out.append(LeftOut(path, str(error)))
+    if not there:
+        broken = f"; {len(left_out)} can't be read" if left_out else ""
+        raise DiscError(f"{root}: holds no runs to report on (*/progress.csv{broken}).")
+    planned = {path: run.planned for path, run in there.items()}
+    if not found:
+        return Results(root, [_loose(root, there.values())], there, left_out, planned, set())
+    found.sort(key=lambda x: (not (x.table and x.paper), not x.table, x.name))
+    studies = [_study(root, x, there, left_out) for x in found]
+    cells = [cell for x in found for cell in x.cells()]
+    longest = {cell.path: 0 for cell in cells}
+    for cell in cells:
+        longest[cell.path] = max(longest[cell.path], cell.steps)
+    return Results(root, studies, there, left_out, {**planned, **longest}, set(longest))
+
+
+def _experiments(root: Path) -> tuple[list[Experiment], list[LeftOut]]:
+    found, left_out = [], []
+    for path in sorted(root.glob("*.json")):
+        try:
+            text = path.read_text(encoding="utf-8")
+            contents = json.loads(text)
+            if isinstance(contents, dict) and {"arms", "tasks", "seeds"} <= contents.keys():
+                experiment = experiments.from_json(text, path)
+                _check(experiment)
+                found.append(experiment)
+        except (DiscError, *UNREADABLE) as error:
+            left_out.append(LeftOut(path.relative_to(root), f"can't be read ({said(error)})"))
+    return found, left_out
+
+
+def _check(experiment: Experiment) -> None:
+    """Raise if the experiment is not whole."""
+    for cell in experiment.cells():
+        _ = cell.path, cell.options, cell.steps + 1
+    for numbers in experiment.paper.values():
+        for number in numbers.values():
+            _ = [float(part) for part in number], number[0]
+    for figure in experiment.figures:
+        _ = figure.window + 1, "".join(figure.metric), figure.line is None or float(figure.line)
+
+
+def _cut(curve: Curve, steps: int) -> Curve:
+    """Up to a step. For runs that were to go on: a last iteration may reach a bit beyond."""
+    kept = int(np.searchsorted(curve[0], steps, side="right"))
+    return curve[0][:kept], curve[1][:kept]
+
+
+def _study(
+    root: Path, experiment: Experiment, there: Mapping[Path, Run], left_out: list[LeftOut]
+) -> Study:
+    study = Study(experiment, {}, [])
+    more = {run.config["seed"] for run in there.values()} - set(experiment.seeds)
+    for task in experiment.tasks:
+        for arm in experiment.arms:
+            cells = [experiment.cell(task, arm, seed) for seed in (*experiment.seeds, *more)]
+            steps, planned = cells[0].steps, len(experiment.seeds)
+            shortened = steps < experiment.steps[task]
+            group = Group(task, arm.label, steps, planned, shortened)
+            study.groups[task, arm.label] = group
+            for cell in cells:
+                if cell.path in there:
+                    _place(there[cell.path], cell, group, study, left_out)
+                elif (root / cell.path / "config.json").exists():
+                    _leave(left_out, cell.path, "has no progress.csv yet, or a damaged one")
+    return study
+
+
+def _place(run: Run, cell: Cell, group: Group, study: Study, left_out: list[LeftOut]) -> None:
+    """Add a run to its group unless it is another than the cell asks for."""
+    try:
+        other = cell.differences(run.config)
+    except (DiscError, *UNREADABLE) as error:
+        _leave(left_out, run.path, f"its options can't be read ({said(error)})")
+        return
+    serious = [text for text in other if text.split()[0] not in PROTOCOL]
+    if serious:
+        reason = f"is not the run that {study.experiment.name} asks for ({'; '.join(serious)})"
+        _leave(left_out, run.path, reason)
+        return
+    study.otherwise.extend(text for text in other if text.startswith("eval_"))
+    group.add(run)
+
+
+def _leave(left_out: list[LeftOut], path: Path, reason: str) -> None:
+    if path not in {entry.path for entry in left_out}:
+        left_out.append(LeftOut(path, reason))
+
+
+def _loose(root: Path, there: Collection[Run]) -> Study:
+    """All runs, by environment, algorithm and the options in which they differ."""
+    groups: dict[tuple[str, str], Group] = {}
+    arms: dict[str, Arm] = {}
+    for (env, label), members in told_apart(there).items():
+        arms[label] = Arm(label, members[0].config["algorithm"])
+        group = Group(env, label, max(run.planned for run in members), len(members))
+        groups[env, label] = group
+        for run in members:
+            group.add(run)
+    tasks = tuple(dict.fromkeys(env for env, _ in groups))
+    steps = {
+        env: max(run.planned for run in there if run.config["env_name"] == env) for env in tasks
+    }
+    title = f"All runs in {root.absolute().name}"
+    figures = (Figure("Learning curves"),)
+    plain = Experiment("runs", title, tuple(arms.values()), tasks, (), steps, {}, figures=figures)
+    return Study(plain, groups, [])

@@ -1,0 +1,179 @@
+"""The table of an experiment: our numbers beside the paper's, with a verdict in plain words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from disc import statistics
+from disc.report.figures import captioned
+from disc.report.markup import (
+    NOTHING,
+    Cell,
+    Column,
+    Html,
+    between,
+    join,
+    measured,
+    several,
+    table,
+    tag,
+)
+from disc.report.results import Group, Study
+from disc.report.svg import short
+from disc.statistics import MaxAverage
+from disc.types import DiscError
+
+PAPER_TASKS = (
+    "The paper's tasks are Gym -v1 on MuJoCo 1.3, today's are Gymnasium -v5 (Humanoid has 348 "
+    "observations instead of 376, Ant 105 instead of 111), so our numbers and the paper's do not "
+    "compare one to one."
+)
+MARKS = {
+    "above": "▲",
+    "within": "●",
+    "below": "▼",
+    "apart": "◇",
+    "missing": "○",
+    "none": "✓",
+}  # of a verdict, so that it is not told by colour alone
+TEXTS = {"above": "at or above", "within": "within the spread", "below": "below"}
+
+
+class Verdict(NamedTuple):
+    """How a number compares with the paper's."""
+
+    kind: str  # one of MARKS
+    text: str
+    more: str = ""
+
+
+class Row(NamedTuple):
+    """What is known of an arm on a task."""
+
+    group: Group
+    ours: MaxAverage | None
+    interval: tuple[float, float] | None  # of the mean over seeds
+    seeds: int  # that count
+    paper: list[float]  # the value and, if given, its ±
+
+
+def compare(value: float, spread: float, paper: list[float]) -> str:
+    """above, within or below the paper's number: [value] or [value, ±]."""
+    if value >= paper[0]:
+        return "above"
+    reach = value + spread >= paper[0] - (paper[1] if len(paper) > 1 else 0.0)
+    return "within" if reach else "below"
+
+
+def verdict(row: Row) -> Verdict:
+    """In plain words; what does not compare says why."""
+    group = row.group
+    if row.ours is None:
+        begun = bool(group.everything)
+        return Verdict("missing", "no evaluation yet" if begun else "not run yet")
+    reasons = ["shortened"] if group.shortened else []
+    reasons += ["unfinished"] if not group.finished else []
+    left = f"{several(len(group.unfinished), 'unfinished run')} left out"
+    more = left if group.finished and group.unfinished else ""
+    if reasons:
+        against = "not comparable: " if row.paper else ""
+        return Verdict("apart", against + " and ".join(reasons), more)
+    if not row.paper:
+        return Verdict("none", "finished", more)
+    kind = compare(row.ours.value, row.ours.spread, row.paper)
+    return Verdict(kind, TEXTS[kind], more)
+
+
+def rows(study: Study) -> list[Row]:
+    """A row for each task and arm, in the experiment's order."""
+    paper = study.experiment.paper
+    return [
+        _row(group, [float(x) for x in paper.get(label, {}).get(task, [])])
+        for (task, label), group in study.groups.items()
+    ]
+
+
+def _row(group: Group, paper: list[float]) -> Row:
+    curves = group.curves()
+    try:
+        ours = statistics.max_average_return(curves)
+    except DiscError:  # no run, or none that was evaluated
+        return Row(group, None, None, 0, paper)
+    there = [statistics.resample(*curve, np.array([ours.step])) for curve in curves]
+    scores = [np.concatenate(there)]
+    interval = statistics.interval(scores, statistics.mean) if len(curves) > 1 else None
+    return Row(group, ours, interval, len(curves), paper)
+
+
+def main_table(study: Study) -> Html:
+    """Max average return of every arm on every task, and how many reach the paper's."""
+    found, paper = rows(study), bool(study.experiment.paper)
+    columns = [Column("task"), Column("arm"), Column("verdict" if paper else "state", "verdict")]
+    columns += [Column("ours", "number"), Column("paper", "number")]
+    columns += [Column("95 % interval", "number"), Column("seeds", "number")]
+    columns += [Column("steps", "number"), Column("best at", "number")]
+    caption = "Max average return, ± standard deviation over seeds"
+    drop = None if paper else columns.index(Column("paper", "number"))
+    cells = [_cells(row) for row in found]
+    if drop is not None:
+        columns = columns[:drop] + columns[drop + 1 :]
+        cells = [row[:drop] + row[drop + 1 :] for row in cells]
+    return join(
+        [
+            tag("p", tally(found)) if paper else "",
+            table(captioned(study, caption), columns, cells),
+            tag("p", _explained(paper), class_="note"),
+        ]
+    )
+
+
+def _cells(row: Row) -> list[Cell]:
+    group, judged = row.group, verdict(row)
+    mark = tag("span", MARKS[judged.kind], class_="symbol", aria_hidden="true")
+    planned = f" of {group.seeds}" if row.seeds < group.seeds else ""
+    done = min((run.steps for run in group.runs), default=0)
+    steps = Cell(short(group.steps), group.steps)
+    if group.unfinished and not group.finished:
+        steps = Cell(f"{short(done)} of {short(group.steps)}", done)
+    shown = [mark, f" {judged.text}", tag("small", judged.more) if judged.more else ""]
+    order = list(MARKS).index(judged.kind)
+    return [
+        Cell(group.task, group.task),
+        Cell(group.arm, group.arm),
+        Cell(tag("span", *shown, class_=f"is-{judged.kind}"), order),
+        measured(row.ours.value, row.ours.spread if row.seeds > 1 else None)
+        if row.ours
+        else NOTHING,
+        measured(row.paper[0], *row.paper[1:2]) if row.paper else NOTHING,
+        between(row.interval),
+        Cell(f"{row.seeds}{planned}", row.seeds),
+        steps,
+        Cell(short(row.ours.step), row.ours.step) if row.ours else NOTHING,
+    ]
+
+
+def tally(found: list[Row]) -> str:
+    """How many of the paper's numbers are reached, in a sentence."""
+    counted = Counter(verdict(row).kind for row in found if row.paper)
+    names = {**TEXTS, "apart": "not comparable yet", "missing": "not run yet"}
+    parts = [f"{counted[kind]} {name}" for kind, name in names.items() if counted[kind]]
+    return f"Of the paper's {several(sum(counted.values()), 'number')}: {', '.join(parts)}."
+
+
+def _explained(paper: bool) -> str:
+    how = (
+        "Max average return: the evaluations of every seed on a grid of 4,000 steps, mean over "
+        "seeds without smoothing, the first 20 points dropped (of a short run, a fifth), the "
+        "maximum over time, which is at the step in the last column; ± is the standard deviation "
+        "over seeds at that step, the interval a bootstrap of the mean over seeds there."
+    )
+    if not paper:
+        return how
+    return (
+        f"{how} At or above: ours is the paper's mean or more. Within the spread: ours plus its "
+        "deviation reaches the paper's mean less the paper's deviation, where it gives one. "
+        f"{PAPER_TASKS}"
+    )
