@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from disc import logs
-from disc.experiments import Cell
+from disc.cells import Cell
 from disc.sweep import Board, Status
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -26,6 +26,7 @@ class Display:
         self.console, self.spoken = console, 0.0
         self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self.known: set[Cell] = set()
+        self.stopping = False
 
     def __enter__(self) -> Self:
         if self.live is not None:
@@ -46,33 +47,40 @@ class Display:
         for cell, reason in board.failed.items():
             if cell not in self.known:
                 self.known.add(cell)
-                self.console.print(f"{cell.path} failed: {reason}", markup=False)
+                self.say(f"{cell.path} failed: {reason}")
+        if board.stopping and not self.stopping:
+            self.stopping = True
+            self.say("Stopping once every run is saved; Ctrl-C again stops at once …")
         if self.live is not None:
             self.live.update(table(board), refresh=True)
         elif time.monotonic() - self.spoken > SECONDS_BETWEEN_LINES or not board.running:
             self.spoken = time.monotonic()
-            self.console.print(line(board), markup=False)
+            self.say(line(board))
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the table if there is one."""
+        self.console.print(text, markup=False, soft_wrap=True)
 
 
-def table(board: Board) -> Table:
+def table(board: Board) -> Group:
     """What runs, how far it is, its last evaluation, its speed and the time left."""
-    shown = Table(title=line(board), title_justify="left", box=None)
+    shown = Table(box=None)
     shown.add_column("run", overflow="fold")
     for column in ("steps", "", "return", "steps/s", "left"):
         shown.add_column(column, justify="right", no_wrap=True)
     for status, job, since in board.running:
         rows, cell = job.rows(), status.cell
-        step = int(rows[-1]["step"]) if rows else status.step
+        step = _step(status, rows)
         rate = _rate(rows, step, status.step, since)
         shown.add_row(
             Text(str(cell.path)),
             f"{step:,}/{cell.steps:,}",
-            f"{100 * step / cell.steps:.0f} %",
+            f"{100 * min(1.0, step / cell.steps):.0f} %",
             _last(rows, "eval/return") or _last(rows, "train/return") or "…",
             f"{rate:,.0f}" if rate else "…",
-            logs.duration((cell.steps - step) / rate) if rate else "…",
+            logs.duration(_ahead(cell, step) / rate) if rate else "…",
         )
-    return shown
+    return Group(Text(line(board)), shown)
 
 
 def line(board: Board) -> str:
@@ -94,14 +102,23 @@ def seconds_left(board: Board) -> float | None:
     for status, job, _ in board.running:
         rows = job.rows()
         _note(speeds, status.cell, rows)
-        ahead.append((status.cell, int(rows[-1]["step"]) if rows else status.step))
+        ahead.append((status.cell, _step(status, rows)))
     if not speeds or not board.running:
         return None
     usual = len(speeds) / sum(1.0 / speed for speed in speeds.values())
     work = sum(
-        (cell.steps - step) / speeds.get((cell.task, cell.arm.name), usual) for cell, step in ahead
+        _ahead(cell, step) / speeds.get((cell.task, cell.arm.name), usual) for cell, step in ahead
     )
     return work / len(board.running)
+
+
+def _step(status: Status, rows: list[logs.Row]) -> int:
+    return int(rows[-1]["step"]) if rows else status.step
+
+
+def _ahead(cell: Cell, step: int) -> int:
+    """Steps to go; a run's last iteration may reach beyond its end."""
+    return max(0, cell.steps - step)
 
 
 def _note(speeds: dict[tuple[str, str], float], cell: Cell, rows: list[logs.Row]) -> None:
@@ -110,11 +127,12 @@ def _note(speeds: dict[tuple[str, str], float], cell: Cell, rows: list[logs.Row]
 
 
 def _rate(rows: list[logs.Row], step: int, before: int, since: float) -> float:
-    """Steps a second over the last rows, or since the start."""
+    """Steps a second over the last rows but the first, which may be cut, or since the start."""
+    rows = rows[1:] if len(rows) > 2 else rows
     if len(rows) > 1:
         spent = rows[-1].get("time/elapsed", 0.0) - rows[0].get("time/elapsed", 0.0)
         return (rows[-1]["step"] - rows[0]["step"]) / spent if spent > 0.0 else 0.0
-    return max(0.0, (step - before) / (time.monotonic() - since))
+    return max(0.0, (step - before) / max(1e-3, time.monotonic() - since))
 
 
 def _last(rows: list[logs.Row], name: str) -> str:
@@ -122,23 +140,25 @@ def _last(rows: list[logs.Row], name: str) -> str:
     return f"{values[-1]:,.1f}" if values else ""
 
 
-def plan(found: list[Status], seconds: Mapping[Cell, float | None], jobs: int) -> Table:
+def plan(found: list[Status], seconds: Mapping[Cell, float | None], jobs: int) -> Group:
     """What a sweep will do: its runs, what is done of them, and how long the rest will take."""
     done = sum(status.done for status in found)
     known = [x for x in seconds.values() if x is not None]
-    total = sum(known) / jobs
+    ends = [0.0] * jobs
+    for own in known:  # a run starts when the first of those before it ends
+        ends[ends.index(min(ends))] += own
     title = f"{len(found)} runs, {done} done, {len(found) - done} to do"
     if known:
-        title += f": about {total / 3600:,.1f} h with {jobs} at a time"
+        title += f": about {max(ends) / 3600:,.2f} h with {jobs} at a time"
     if len(known) < len(seconds):
-        title += f" (and {len(seconds) - len(known)} runs that could not be tried)"
-    shown = Table(title=title, title_justify="left", box=None)
+        title += f", not counting {len(seconds) - len(known)} that could not be tried"
+    shown = Table(box=None)
     shown.add_column("run", overflow="fold")
     for column in ("steps", "done", "hours"):
         shown.add_column(column, justify="right", no_wrap=True)
     for status in found:
         cost = seconds.get(status.cell)
         hours = "" if status.done else "?" if cost is None else f"{cost / 3600:.2f}"
-        share = "yes" if status.done else f"{100 * status.step / status.cell.steps:.0f} %"
+        share = "yes" if status.done else f"{100 * min(1.0, status.step / status.cell.steps):.0f} %"
         shown.add_row(Text(str(status.cell.path)), f"{status.cell.steps:,}", share, hours)
-    return shown
+    return Group(Text(title), shown)

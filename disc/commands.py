@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from disc import board, experiments, machine, probe, runs, sweep
-from disc.experiments import Experiment
+from disc import board, experiments, machine, probe, report, runs, sweep
+from disc.cells import Experiment
+from disc.envs import describe
 from disc.options import Report, Reproduce, Sweep, Sweeping
-from disc.sweep import Backend, Local
+from disc.sweep import Backend, Board, Local, Status
+from disc.tasks import Maker
 from disc.types import DiscError
 
 out = Console(highlight=False, soft_wrap=True)
-err = Console(highlight=False, stderr=True)
+err = Console(highlight=False, stderr=True)  # wraps, as a live table must
+
+
+def tell(text: str) -> None:
+    """A line on standard error."""
+    err.print(text, markup=False, soft_wrap=True)
 
 
 def sweep_file(command: Sweep) -> None:
@@ -30,8 +39,6 @@ def reproduce(command: Reproduce) -> None:
 
 def make_report(command: Report) -> None:
     """`disc report`."""
-    from disc import report
-
     out.print(f"{report.write(command.directory, command.out)}", markup=False)
 
 
@@ -43,29 +50,54 @@ def _sweep(experiment: Experiment, default: Path, options: Sweeping) -> None:
     experiment = replace(experiment, scale=options.scale, cut=options.steps)
     chosen = experiment.narrowed(options.seeds, options.tasks, options.algos)
     found = sweep.look(root, chosen.cells())
+    _check_environments(found)
     jobs = options.jobs or machine.available_cores()
     if chosen.shortened:
-        err.print(f"{experiment.name}: {chosen.shortened}.", markup=False)
+        tell(f"{experiment.name}: {chosen.shortened}.")
     if options.dry_run:
-        seconds = probe.estimate(found, jobs, lambda text: err.print(text, markup=False))
-        out.print(board.plan(found, seconds, jobs))
+        out.print(board.plan(found, probe.estimate(found, jobs, tell), jobs))
         return
-    sweep.write_down(root, experiment)
     backend = _backend(options, jobs)
+    sweep.write_down(root, experiment)
     try:
         with board.Display(err) as display:
             state = sweep.run(root, found, backend, options.retries, display)
-    except KeyboardInterrupt:
-        err.print("Stopped; all runs are saved. The same command goes on with them.")
+    except KeyboardInterrupt as stopped:
+        saved = str(stopped) or "all runs are saved"
+        tell(f"Stopped; {saved}. The same command goes on with them.")
         sys.exit(130)
-    from disc import report
+    _finish(root, state)
 
-    out.print(f"Report: {report.write(root)}", markup=False)
+
+def _finish(root: Path, state: Board) -> None:
+    """Say what failed, and report on what there is."""
     for cell, reason in state.failed.items():
         log = root / sweep.LOGS / f"{cell.path}.log"
-        err.print(f"{cell.path} failed: {reason} (all it said: {log})", markup=False)
+        tell(f"{cell.path} failed: {reason} (all it said: {log})")
+    try:
+        out.print(f"Report: {report.write(root)}", markup=False)
+    except DiscError as error:
+        if not state.failed:
+            raise
+        tell(str(error))
     if state.failed:
         sys.exit(1)
+
+
+def _check_environments(found: list[Status]) -> None:
+    """Make each environment that will be needed once, rather than fail in every process.
+
+    Raises:
+        DiscError: there is none of that name, or nothing here learns it.
+    """
+    cells = [status.cell for status in found if not status.done]
+    makers = {
+        (cell.task, json.dumps(cell.arm.env_kwargs)): Maker(cell.task, cell.arm.env_kwargs)
+        for cell in cells
+    }
+    for maker in makers.values():
+        with closing(maker.make()) as env:
+            describe(env, maker.name)
 
 
 def _check(options: Sweeping) -> None:

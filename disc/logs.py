@@ -33,8 +33,10 @@ def tail(path: Path) -> list[Row]:
         with open(path, "rb") as file:
             head = file.readline()
             size = file.seek(0, 2)
-            file.seek(max(len(head), size - 8 * max(1024, len(head))))
+            start = max(len(head), size - 8 * max(1024, len(head)))
+            file.seek(start)
             lines = file.read().split(b"\n")[:-1]  # what stands behind the last newline is no row
+            lines = lines if start == len(head) else lines[1:]  # the first may lack its beginning
     except OSError:
         return []
     columns = head.decode().strip().split(",")

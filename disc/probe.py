@@ -15,8 +15,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from disc.experiments import Cell
-from disc.sweep import Status
+from disc.cells import Cell
+from disc.sweep import Status, end_with
 
 SECONDS = 5.0  # of learning, after the first iterations, which compile
 WARM = 2  # iterations
@@ -62,7 +62,7 @@ def _seconds(
     seen: dict[tuple[str, str], float],
 ) -> float | None:
     cell = status.cell
-    left, kind = cell.steps - status.step, (cell.task, cell.arm.name)
+    left, kind = max(0, cell.steps - status.step), (cell.task, cell.arm.name)
     if kind in seen:
         return left * seen[kind]
     pace = paces.get(kind)
@@ -76,7 +76,7 @@ def _start(cell: Cell) -> subprocess.Popen[str]:
     words = json.dumps([cell.task, cell.arm._asdict(), cell.seed, cell.anneal_steps])
     one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "disc.probe", words, str(cell.eval_episodes)],
+        [sys.executable, "-m", "disc.probe", words, str(cell.eval_episodes), str(os.getpid())],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -85,17 +85,21 @@ def _start(cell: Cell) -> subprocess.Popen[str]:
 
 
 def _finish(process: subprocess.Popen[str]) -> Pace | None:
+    """What a try measured: the last line that it printed, as an environment may print others."""
     said, _ = process.communicate()
-    return Pace(*json.loads(said)) if process.returncode == 0 else None
+    if process.returncode != 0:
+        return None
+    return Pace(*json.loads(said.strip().splitlines()[-1]))
 
 
 def measure(cell: Cell) -> Pace:
     """Learn for a few seconds and evaluate once."""
     from disc.agent import AGENTS
+    from disc.config import make_config
     from disc.evaluate import evaluate
 
     options = dict(cell.options)
-    config = AGENTS[cell.arm.algorithm].algorithm.Config(**options)
+    config = make_config(AGENTS[cell.arm.algorithm].algorithm, options)
     if hasattr(config, "random_steps"):
         options["random_steps"] = config.horizon  # else nothing would be learned here
     marks: list[tuple[int, float]] = []
@@ -124,8 +128,9 @@ def measure(cell: Cell) -> Pace:
 
 def main() -> None:
     """Measure the cell on the command line and print what was found."""
-    from disc.experiments import Arm
+    from disc.cells import Arm
 
+    end_with(int(sys.argv[3]))
     task, arm, seed, anneal = json.loads(sys.argv[1])
     cell = Cell(task, Arm(**arm), seed, 1, anneal, 1, int(sys.argv[2]), 0)
     print(json.dumps(measure(cell)))

@@ -6,6 +6,8 @@ of its own, so that a sweep can be stopped and started again at any moment.
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,16 +16,18 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
 from disc import files, logs, runs
-from disc.experiments import Cell, Experiment
+from disc.cells import Cell, Experiment
 from disc.types import DiscError
 
 LOGS = "logs"  # within a sweep's directory: what its processes said
 PAUSE = 0.5  # seconds between looks at the processes
-PATIENCE = 60.0  # seconds for a stopped process to save
+SYSTEM = ctypes.CDLL(None)  # loaded here, as a process that has just forked should not
+PATIENCE = 300.0  # seconds for a stopped process to finish its iteration and save
 
 
 class Status(NamedTuple):
@@ -32,6 +36,7 @@ class Status(NamedTuple):
     cell: Cell
     begun: bool  # there is a run directory
     rows: list[logs.Row]  # the last of its record
+    saved: int | None = None  # step of its newest checkpoint; None if there is none
 
     @property
     def step(self) -> int:
@@ -40,23 +45,41 @@ class Status(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether all its steps are."""
-        return self.step >= self.cell.steps
+        """Whether all its steps are, and saved too unless only its record was kept."""
+        saved = self.step if self.saved is None else self.saved
+        return min(self.step, saved) >= self.cell.steps
 
 
 def status(root: Path, cell: Cell) -> Status:
     """Look at a cell's directory.
 
     Raises:
-        DiscError: it holds a run with other options.
+        DiscError: it holds a run with other options, or no run.
     """
     path = root / cell.path
     if not (path / "config.json").exists():
+        if path.exists() and (not path.is_dir() or set(path.iterdir()) - set(_half(path))):
+            raise DiscError(f"{path}: holds something that is no run; choose another --out.")
         return Status(cell, False, [])
     other = cell.differences(runs.read_config(path))
     if other:
         raise DiscError(f"{path}: holds another run ({'; '.join(other)}); choose another --out.")
-    return Status(cell, True, logs.tail(path / "progress.csv"))
+    names = [file.stem for file in (path / "checkpoints").glob("step_*.safetensors")]
+    saved = max((int(name.removeprefix("step_")) for name in names), default=None)
+    return Status(cell, True, tail(path / "progress.csv"), saved)
+
+
+def _half(path: Path) -> Iterable[Path]:
+    """What a process left that was killed while it made a run directory."""
+    return path.glob(".config.json.*.part")
+
+
+def tail(path: Path) -> list[logs.Row]:
+    """The last rows of a record; none if it is damaged, as a run that goes on makes it anew."""
+    try:
+        return logs.tail(path)
+    except ValueError:
+        return []
 
 
 def words(root: Path, found: Status) -> list[str]:
@@ -108,9 +131,10 @@ class Process:
 
     def __init__(self, root: Path, found: Status) -> None:
         self.directory = root / found.cell.path
-        self.log = root / LOGS / found.cell.path.with_suffix(f"{found.cell.path.suffix}.log")
+        self.log = root / LOGS / f"{found.cell.path}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log, "a", encoding="utf-8") as log:
+            _claim(log, self.directory)
             self.process = launch(words(root, found), log)
 
     def poll(self) -> int | None:
@@ -119,7 +143,7 @@ class Process:
 
     def rows(self) -> list[logs.Row]:
         """The last rows of its record."""
-        return logs.tail(self.directory / "progress.csv")
+        return tail(self.directory / "progress.csv")
 
     def stop(self, now: bool = False) -> None:
         """Ask it to save and stop, or end it now."""
@@ -128,6 +152,20 @@ class Process:
     def said(self) -> str:
         """The last line of its log."""
         return last_line(self.log)
+
+
+def _claim(log: IO[str], directory: Path) -> None:
+    """Lock a run's log; its process inherits the lock and holds it until it ends.
+
+    Raises:
+        DiscError: a process of another sweep has it.
+    """
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise DiscError(f"{directory}: another sweep works on it just now.") from error
+    except OSError:
+        return  # a file system without locks
 
 
 def launch(
@@ -147,15 +185,16 @@ def launch(
         cwd=directory,
         env={**os.environ, **one},
         start_new_session=True,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        preexec_fn=partial(end_with, os.getpid()) if sys.platform == "linux" else None,
     )
 
 
-def _end_with_parent() -> None:
+def end_with(parent: int) -> None:
     """Let this process be killed when its parent dies, so that it is not in the next one's way."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if sys.platform == "linux":
+        SYSTEM.prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before this was said
+        os._exit(1)
 
 
 def last_line(path: Path) -> str:
@@ -193,6 +232,7 @@ class Board:
     running: list[tuple[Status, Job, float]] = field(default_factory=list)  # and since when
     waiting: list[Status] = field(default_factory=list)
     failed: dict[Cell, str] = field(default_factory=dict)
+    stopping: bool = False
 
 
 def look(root: Path, cells: Iterable[Cell]) -> list[Status]:
@@ -221,26 +261,47 @@ def run(
         show: called with where the sweep stands, again and again.
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C or SIGTERM, once all runs are saved.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM, once all runs are saved; with a text if some
+            could not be.
     """
     board = Board(len(found), [x for x in found if x.done], [], [x for x in found if not x.done])
     tries: dict[Cell, int] = {}
-    try:
-        with _terminable():
+    with _terminable():
+        try:
             while board.waiting or board.running:
-                while board.waiting and len(board.running) < backend.slots():
-                    here = status(root, board.waiting.pop(0).cell)
-                    board.running.append((here, backend.start(root, here), time.monotonic()))
+                _start(root, board, backend)
                 show(board)
                 time.sleep(PAUSE)
                 _collect(root, board, tries, retries)
             show(board)
-    except KeyboardInterrupt:
-        _stop([job for _, job, _ in board.running])
-        raise
-    finally:
-        backend.close(root)
+        except KeyboardInterrupt:
+            board.stopping = True
+            show(board)
+            if ended := _stop([job for _, job, _ in board.running]):
+                raise KeyboardInterrupt(f"{ended} could not save") from None
+            raise
+        except BaseException:  # a mistake of ours costs nobody a run
+            _stop([job for _, job, _ in board.running])
+            raise
+        finally:
+            backend.close(root)
     return board
+
+
+def _start(root: Path, board: Board, backend: Backend) -> None:
+    """Start what waits, as far as there is room."""
+    while board.waiting and len(board.running) < backend.slots():
+        cell = board.waiting.pop(0).cell
+        try:
+            here = status(root, cell)
+            if here.done:  # by another sweep, since
+                board.done.append(here)
+                continue
+            for left in _half(root / cell.path):
+                left.unlink(missing_ok=True)
+            board.running.append((here, backend.start(root, here), time.monotonic()))
+        except (DiscError, OSError) as error:
+            board.failed[cell] = str(error)
 
 
 def _collect(root: Path, board: Board, tries: dict[Cell, int], retries: int) -> None:
@@ -251,30 +312,52 @@ def _collect(root: Path, board: Board, tries: dict[Cell, int], retries: int) -> 
         if code is None:
             continue
         board.running.remove(entry)
-        now = status(root, cell)
-        if code == 0 and now.done:
+        try:
+            now = status(root, cell)
+        except DiscError as error:
+            board.failed[cell] = str(error)
+            continue
+        if now.done and (code == 0 or now.saved is not None):
             board.done.append(now)
         elif tries.get(cell, 0) < retries:
             tries[cell] = tries.get(cell, 0) + 1
             board.waiting.insert(0, now)
         else:
-            board.failed[cell] = job.said() or f"ended with status {code}"
+            board.failed[cell] = _reason(job, code)
 
 
-def _stop(jobs: list[Job]) -> None:
-    """Let all save and stop; end those that take too long, or all after a second Ctrl-C."""
-    limit, now = time.monotonic() + PATIENCE, False
-    for job in jobs:
-        job.stop()
-    while any(job.poll() is None for job in jobs):
+def _reason(job: Job, code: int) -> str:
+    """Why a job failed: what it said last, unless it had no time to say anything."""
+    if code < 0:
+        return f"ended by signal {-code} ({signal.strsignal(-code)})"
+    return job.said() or f"ended with status {code}"
+
+
+def _stop(jobs: list[Job]) -> int:
+    """Let all save and stop; end those that take too long, or all after a second Ctrl-C.
+
+    Returns:
+        How many had to be ended.
+    """
+    limit, asked, ended = time.monotonic() + PATIENCE, False, set[int]()
+    running = jobs
+    while True:
         try:
+            running = [job for job in jobs if job.poll() is None]
+            if not running:
+                return len(ended)
+            for job in running if not asked else []:
+                job.stop()
+            asked = True
             time.sleep(PAUSE / 5)
             now = time.monotonic() > limit
         except KeyboardInterrupt:
             now = True
         if now:
-            for job in (job for job in jobs if job.poll() is None):
+            late = [job for job in running if job.poll() is None]
+            for job in late:
                 job.stop(now=True)
+            ended |= {id(job) for job in late}
             limit = time.monotonic() + PATIENCE
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from disc import report
 from disc.agent import make_config
 from disc.algos import ALGORITHMS
+from disc.cells import Arm, Cell, Experiment, Figure
 from disc.envs import Maker
-from disc.experiments import Arm, Cell, Experiment, Figure
 from disc.report import markup
 
 DISC, PPO, SAC = Arm("DISC", "disc"), Arm("PPO", "ppo"), Arm("SAC", "sac")

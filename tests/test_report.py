@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from disc import experiments, report
-from disc.experiments import Arm, Figure
+from disc.cells import Arm, Figure
 from disc.report import results
 from disc.types import DiscError
 from tests import sweeps

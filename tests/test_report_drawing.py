@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from disc import report
-from disc.experiments import Figure
+from disc.cells import Figure
 from disc.report import markup, svg
 from tests import sweeps
 from tests.sweeps import written

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from disc import statistics
-from disc.experiments import Arm, Figure
+from disc.cells import Arm, Figure
 from disc.report import svg
 from disc.report.markup import (
     NOTHING,

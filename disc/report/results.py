@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from disc import experiments
-from disc.experiments import Arm, Cell, Experiment, Figure
+from disc import cells
+from disc.cells import Arm, Cell, Experiment, Figure
 from disc.report.records import UNREADABLE, Run, read, said, told_apart
 from disc.statistics import Curve
 from disc.types import DiscError
@@ -142,7 +142,7 @@ def _experiments(root: Path) -> tuple[list[Experiment], list[LeftOut]]:
             text = path.read_text(encoding="utf-8")
             contents = json.loads(text)
             if isinstance(contents, dict) and {"arms", "tasks", "seeds"} <= contents.keys():
-                experiment = experiments.from_json(text, path)
+                experiment = cells.from_json(text, path)
                 _check(experiment)
                 found.append(experiment)
         except (DiscError, *UNREADABLE) as error:
