@@ -137,6 +137,19 @@ class Agent:
         callbacks: tuple[Callback, ...],
         progress: bool,
     ) -> Self:
+        try:
+            return self._train(plan, directory, callbacks, progress)
+        finally:
+            if directory is not None:
+                directory.close()
+
+    def _train(
+        self,
+        plan: Plan,
+        directory: RunDirectory | None,
+        callbacks: tuple[Callback, ...],
+        progress: bool,
+    ) -> Self:
         self.config = self.config.planned(plan.steps)
         if not self._started:
             self.env.reset(self.seed, self.state.step)
@@ -172,8 +185,6 @@ class Agent:
             save()
         finally:
             reporter.close()
-            if directory is not None:
-                directory.close()
         if outcome == "interrupted":
             raise KeyboardInterrupt
         return self

@@ -12,7 +12,7 @@ from disc import checkpoint, logs, runs
 from disc.agent import AGENTS, Agent
 from disc.runs import RunDirectory
 from disc.tasks import Source
-from disc.train import Callback, renew
+from disc.train import Callback, Plan, renew
 from disc.types import DiscError
 
 
@@ -36,7 +36,25 @@ def resume(
         progress: show a progress bar on standard error.
     """
     directory = RunDirectory.open(Path(run))
-    config = directory.config
+    try:
+        agent, plan = _prepare(directory, steps, env, threads, logs.make_console(progress).print)
+        agent.metrics = directory.rewind(agent.state.step)
+        directory.extend(agent.state.step, plan)
+    except BaseException:
+        directory.close()
+        raise
+    return agent._run(plan, directory, tuple(callbacks), progress)
+
+
+def _prepare(
+    directory: RunDirectory,
+    steps: int | None,
+    env: Source | None,
+    threads: int | None,
+    say: Callable[..., None],
+) -> tuple[Agent, Plan]:
+    """The agent as it was at the newest checkpoint that is whole, and what it is to do."""
+    run, config = directory.path, directory.config
     if env is None and config["env"] is None:
         raise DiscError(f"{run}: its environment was made in Python; use disc.resume(…, env=…).")
     runs.check_counts(steps=steps, threads=threads)
@@ -52,7 +70,6 @@ def resume(
         **config["config"],
     )
     found, complaints = checkpoint.newest(directory.checkpoints, agent.state)
-    say = logs.make_console(progress).print
     for complaint in complaints:
         say(f"{complaint} Going on from what was saved before it.", markup=False)
     step = found.state.step if found else 0
@@ -60,12 +77,10 @@ def resume(
         raise DiscError(f"{run}: is at step {step:,} already; give more with --steps.")
     if found is not None:
         _bring_back(agent, found, say)
-    agent.metrics = directory.rewind(agent.state.step)
-    directory.extend(agent.state.step, plan)
-    return agent._run(plan, directory, tuple(callbacks), progress)
+    return agent, plan
 
 
-def _bring_back(agent: Agent, found: checkpoint.Checkpoint, say: Callable[[str], None]) -> None:
+def _bring_back(agent: Agent, found: checkpoint.Checkpoint, say: Callable[..., None]) -> None:
     """Put an agent and its environments where a checkpoint was taken."""
     agent.state, agent.elapsed = found.state, float(found.info["elapsed"])
     taken = found.taken

@@ -6,6 +6,7 @@ config.json · progress.csv · events · checkpoints/ · policy.disc
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -53,6 +54,7 @@ class RunDirectory:
         self.events: logs.Events | None = None
         self.saved_step: int | None = None
         self.purge_step: int | None = None
+        self.lock: int | None = None
 
     @classmethod
     def create(cls, path: Path, agent: Agent, plan: Plan) -> RunDirectory:
@@ -77,20 +79,29 @@ class RunDirectory:
             "machine": machine.facts(),
             "command": machine.command(),
         }
+        directory = cls(path, config)
         try:
             text = json.dumps(config, indent=2) + "\n"
             path.mkdir(parents=True, exist_ok=True)
+            directory.lock = _lock(path)
+            check_free(path)  # another may have been a moment earlier
             files.write_text(path / "config.json", text)
         except (OSError, TypeError, ValueError) as error:
             raise DiscError(f"{path}: can't be written ({error}).") from error
-        return cls(path, config)
+        return directory
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """A run directory that is there."""
+        """A run directory that is there, for this process alone.
+
+        Raises:
+            DiscError: it holds no run, or another process works on it.
+        """
+        directory = cls(path, read_config(path))
+        directory.lock = _lock(path)
         for left in path.glob("**/.*.part"):
             left.unlink()  # what a killed process was writing
-        return cls(path, read_config(path))
+        return directory
 
     @property
     def plan(self) -> Plan:
@@ -153,10 +164,33 @@ class RunDirectory:
         write_policy(agent, self.path / "policy.disc")
 
     def close(self) -> None:
-        """Flush what is open."""
+        """Flush what is open, and let others have the directory."""
         if self.events is not None:
             self.events.close()
             self.events = None
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+
+def _lock(path: Path) -> int | None:
+    """Hold a directory for this process until the number is closed or the process ends.
+
+    Raises:
+        DiscError: another process holds it.
+    """
+    number = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(number)
+        raise DiscError(
+            f"{path}: another process trains in it just now; wait for it, or choose another --out."
+        ) from error
+    except OSError:  # a file system without locks
+        os.close(number)
+        return None
+    return number
 
 
 def check_free(path: Path) -> None:
