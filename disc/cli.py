@@ -20,14 +20,26 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import OmitArgPrefixes
 
-from disc import commands, experiments, plots, runs, video
+from disc import commands, experiments, inspection, plots, runs, video
 from disc import evaluate as evaluation
 from disc import policy as policies
 from disc._version import __version__
 from disc.agent import AGENTS, Agent
 from disc.algos import ALGORITHMS
 from disc.envs import describe
-from disc.options import Eval, Info, List, Plot, Report, Reproduce, Resume, Sweep, Train, Watch
+from disc.options import (
+    Check,
+    Eval,
+    Info,
+    List,
+    Plot,
+    Report,
+    Reproduce,
+    Resume,
+    Sweep,
+    Train,
+    Watch,
+)
 from disc.resuming import resume
 from disc.tasks import TASKS, Maker
 from disc.train import Plan
@@ -235,6 +247,20 @@ def plot(command: Plot) -> None:
     out.print(f"{command.out}", markup=False)
 
 
+def check(command: Check) -> None:
+    """`disc check`; exits with status 1 where something will hurt."""
+    runs.check_counts(steps=command.steps, seed=command.seed)
+    maker = Maker(command.env, {name: _value(text) for name, text in command.env_kwargs.items()})
+    found = inspection.check(maker, command.steps, command.seed)
+    marks = {"good": "[green]good[/]", "note": "[yellow]note[/]", "problem": "[red]problem[/]"}
+    table = Table(title=maker.name, title_justify="left", box=None, show_header=False)
+    for kind, text in found:
+        table.add_row(marks[kind], Text(text))
+    out.print(table)
+    if any(kind == "problem" for kind, _ in found):
+        sys.exit(1)
+
+
 def show_list(_: List) -> None:
     """`disc list`."""
     algorithms = Table(title="Algorithms", title_justify="left", box=None)
@@ -325,6 +351,7 @@ def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
     "train": (Train, train),
+    "check": (Check, check),
     "resume": (Resume, resume_run),
     "eval": (Eval, evaluate),
     "watch": (Watch, watch),

@@ -59,6 +59,22 @@ class Resume:
 
 
 @dataclasses.dataclass(frozen=True)
+class Check:
+    """Try an environment before training: what will hurt, and what to do about it."""
+
+    env: Positional[str]
+    """A task (`disc list`), a Gymnasium id, or package.module:factory."""
+    env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
+        default_factory=dict
+    )
+    """Keyword arguments for making the environment; values are JSON, or else text."""
+    steps: int = 1_000
+    """Random steps to take."""
+    seed: int = 0
+    """Of the environment and the actions."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Sweeping:
     """What `disc sweep` and `disc reproduce` have in common."""
 

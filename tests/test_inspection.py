@@ -1,0 +1,161 @@
+"""`disc check`: what hurts is named, with what to do; what is fine is not complained of."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from disc import DiscError, cli
+from disc.inspection import check
+from disc.tasks import Maker
+from tests.environments import Discrete, Probe, Wide
+
+
+class Fine(Probe):
+    """Moves where the action says, starts anywhere, ends after twenty steps."""
+
+    def first(self) -> Any:
+        return self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        self.state = np.clip(self.state + 0.1 * action, -1.0, 1.0).astype(np.float32)
+        return self.observed(), self.reward(), False, self.ended(), {}
+
+    def observed(self) -> Any:
+        return self.state
+
+    def reward(self) -> Any:
+        return float(-abs(self.state[0]))
+
+    def ended(self) -> bool:
+        return self.time == 20
+
+
+def found(kind: type[gym.Env[Any, Any]], steps: int = 100) -> dict[str, list[str]]:
+    sorted_by_kind: dict[str, list[str]] = {"good": [], "note": [], "problem": []}
+    for finding in check(Maker(kind), steps, 0):
+        sorted_by_kind[finding.kind].append(finding.text)
+    return sorted_by_kind
+
+
+def make(**changes: Any) -> type[Fine]:
+    return type("Changed", (Fine,), changes)
+
+
+def test_nothing_to_complain_of() -> None:
+    for kind in (Fine, Wide):
+        told = found(kind)
+        assert not told["problem"]
+        assert not told["note"]
+        assert "The same seed and actions lead to the same steps." in told["good"]
+
+
+COUNTER = itertools.count()
+
+PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
+    "NaN": ({"observed": lambda self: np.full(1, np.nan, np.float32)}, "is not finite"),
+    "infinity": ({"observed": lambda self: np.full(1, np.inf)}, "is not finite"),
+    "shape": ({"observed": lambda self: np.zeros(3, np.float32)}, r"shape \(3,\)"),
+    "reward NaN": ({"reward": lambda self: np.nan}, "return one number"),
+    "reward array": ({"reward": lambda self: np.zeros(2)}, "return one number"),
+    "no limit": ({"ended": lambda self: False}, "TimeLimit"),
+    "wide actions": (
+        {"action_space": gym.spaces.Box(-100.0, 100.0, (1,), np.float32)},
+        "RescaleAction",
+    ),
+    "narrow actions": (
+        {"action_space": gym.spaces.Box(-0.01, 0.01, (1,), np.float32)},
+        "RescaleAction",
+    ),
+    "blind": (
+        {"observed": lambda self: np.zeros(1), "first": lambda self: np.zeros(1)},
+        "never changes",
+    ),
+    "seed ignored": (
+        {"first": lambda self: np.float32([np.sin(next(COUNTER))])},
+        "start differently",
+    ),
+    "hidden state": (
+        {"observed": lambda self: self.state + np.float32(1e-3 * next(COUNTER))},
+        "lead elsewhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_problem(name: str) -> None:
+    changes, words = PROBLEMS[name]
+    problems = found(make(**changes))["problem"]
+    assert len(problems) == 1
+    assert re.search(words, problems[0])
+
+
+def raises(self: Any, *_: Any, **__: Any) -> Any:
+    raise RuntimeError("the motor is on fire")
+
+
+@pytest.mark.parametrize(("method", "where"), [("step", "at step 1"), ("reset", "when reset")])
+def test_an_environment_that_raises(method: str, where: str) -> None:
+    problems = found(make(**{method: raises}))["problem"]
+    assert problems == [
+        f"The environment raised {where} (RuntimeError: the motor is on fire); mend that first."
+    ]
+
+
+NOTES: dict[str, tuple[dict[str, Any], str]] = {
+    "large rewards": ({"reward": lambda self: 1e6}, "reward_scale"),
+    "tiny rewards": ({"reward": lambda self: 1e-5}, "reward_scale"),
+    "no rewards": ({"reward": lambda self: 0.0}, "All rewards were 0"),
+    "large observations": ({"observed": lambda self: 1e5 * self.state}, "reaches"),
+    "outside its space": ({"observed": lambda self: self.state + 2.0}, "outside the space"),
+    "bandit": ({"ended": lambda self: True}, "a bandit"),
+    "unbounded actions": (
+        {"action_space": gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)},
+        "no bounds",
+    ),
+    "one start": ({"first": lambda self: np.zeros(1, np.float32)}, "Another seed"),
+}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_a_note(name: str) -> None:
+    changes, words = NOTES[name]
+    told = found(make(**changes))
+    assert not told["problem"]
+    assert any(words in note for note in told["note"])
+
+
+def test_what_no_algorithm_can_use_is_refused() -> None:
+    with pytest.raises(DiscError, match="Discrete actions"):
+        check(Maker(Discrete), 10, 0)
+
+
+def run(*words: str) -> int:
+    try:
+        cli.main(["check", *words])
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["Pendulum-v1", "--steps", "50"], 0),
+        (["tests.environments:bad", "--env-kwargs", "at", "0"], 1),
+        (["CartPole-v1"], 2),
+        (["NoSuchThing-v0"], 2),
+        (["Pendulum-v1", "--steps", "0"], 2),
+    ],
+)
+def test_the_command(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*words) == status
+    said = capsys.readouterr()
+    assert bool(said.err) == (status == 2)
+    assert ("problem" in said.out) == (status == 1)
