@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from disc import logs, machine, policy, runs
+from disc import logs, machine, policy, recovery, runs
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
 from disc.config import make_config
 from disc.envs import Environments
 from disc.policies import Policy
-from disc.runs import RunDirectory
+from disc.runs import OnNan, RunDirectory
 from disc.tasks import Maker, Source
 from disc.train import Callback, Plan, renew, train
 from disc.types import Algorithm, DiscError, Floats, Metrics
@@ -100,6 +101,7 @@ class Agent:
         eval_episodes: int = 10,
         checkpoint_every: int = runs.CHECKPOINT_EVERY,
         callbacks: Iterable[Callback] = (),
+        on_nan: OnNan = "stop",
         progress: bool = True,
     ) -> Self:
         """Train for `steps` more environment steps.
@@ -113,6 +115,8 @@ class Agent:
                 reset at each, also if nothing is written, so that `out` does not change a run.
             callbacks: called as `callback(agent, row)` after every iteration; one that returns
                 False stops the run.
+            on_nan: what to do if an update gives a number that is not finite: stop, or rollback
+                to the last checkpoint with half the step size (needs `out`).
             progress: show a progress bar on standard error.
 
         Returns:
@@ -127,7 +131,8 @@ class Agent:
         runs.check_plan(plan)
         if plan.eval_every and self.maker.single:
             self.maker.make().close()  # better to fail now than at the first evaluation
-        directory = RunDirectory.create(Path(out), self, plan) if out is not None else None
+        runs.check_on_nan(on_nan, out is not None)
+        directory = RunDirectory.create(Path(out), self, plan, on_nan) if out is not None else None
         return self._run(plan, directory, callbacks, progress)
 
     def _run(
@@ -179,7 +184,8 @@ class Agent:
                 directory.save(self)
 
         try:
-            outcome = train(self, plan, record, save, reporter.say, callbacks)
+            again = partial(train, self, plan, record, save, reporter.say, callbacks)
+            outcome = recovery.persist(self, again, directory, reporter.say)
             if directory is not None and not plan.checkpoint_every:
                 renew(self)  # the actions since the start were not kept
             save()

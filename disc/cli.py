@@ -134,6 +134,7 @@ def train(command: Any) -> None:
                 eval_every=options.eval_every,
                 eval_episodes=options.eval_episodes,
                 checkpoint_every=options.checkpoint_every,
+                on_nan=options.on_nan,
             ),
         )
     if options.video:

@@ -53,6 +53,11 @@ class CommonConfig:
         """The config of a run of so many steps: fills in what depends on that."""
         return self
 
+    def smaller(self) -> Self:
+        """The config with every learning rate and trust region halved."""
+        sizes = [x.name for x in fields(self) if "learning_rate" in x.name or "_kl" in x.name]
+        return replace(self, **{name: 0.5 * getattr(self, name) for name in sizes})
+
 
 @dataclass(frozen=True)
 class GaussianConfig(CommonConfig):

@@ -41,6 +41,9 @@ class Train:
     """Episodes in an evaluation."""
     checkpoint_every: int = runs.CHECKPOINT_EVERY
     """Steps between checkpoints; 0 keeps only the one at the end."""
+    on_nan: Literal["stop", "rollback"] = "stop"
+    """If an update gives a number that is not finite: stop, or go back to the last checkpoint with
+    half the step size, up to five times."""
     video: bool = False
     """Film the policy at the end."""
 

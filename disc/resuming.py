@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import numpy as np
-
 from disc import checkpoint, logs, runs
 from disc.agent import AGENTS, Agent
+from disc.recovery import bring_back
 from disc.runs import RunDirectory
 from disc.tasks import Source
-from disc.train import Callback, Plan, renew
+from disc.train import Callback, Plan
 from disc.types import DiscError
 
 
@@ -76,22 +75,5 @@ def _prepare(
     if plan.steps <= step:
         raise DiscError(f"{run}: is at step {step:,} already; give more with --steps.")
     if found is not None:
-        _bring_back(agent, found, say)
+        bring_back(agent, found, say)
     return agent, plan
-
-
-def _bring_back(agent: Agent, found: checkpoint.Checkpoint, say: Callable[..., None]) -> None:
-    """Put an agent and its environments where a checkpoint was taken."""
-    agent.state, agent.elapsed = found.state, float(found.info["elapsed"])
-    taken = found.taken
-    agent.env.reset(agent.seed, agent.state.step - taken.shape[0] * taken.shape[1])
-    agent._started = True
-    if taken.size:
-        say(f"Taking {taken[..., 0].size:,} steps again to bring back the episode …")
-        agent.env.retrace(taken, agent.policy.bound)
-    if not np.array_equal(agent.env.where(), found.where):
-        say(
-            f"{agent.maker.name} does not repeat itself under a seed: a new episode starts here, "
-            "and the run will differ from an uninterrupted one."
-        )
-        renew(agent)

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ EVAL_EVERY = 100_000
 CHECKPOINT_EVERY = 100_000
 
 
+OnNan = Literal["stop", "rollback"]
 MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every")
 
 
@@ -44,6 +45,14 @@ def check_plan(plan: Plan) -> None:
     check_counts(**dataclasses.asdict(plan))
 
 
+def check_on_nan(choice: str, written: bool) -> None:
+    """Refuse what is no choice, or one that needs a run directory where there is none."""
+    if choice not in get_args(OnNan):
+        raise DiscError(f"on_nan must be one of {', '.join(get_args(OnNan))}, not {choice!r}.")
+    if choice == "rollback" and not written:
+        raise DiscError("on_nan='rollback' goes back to a checkpoint, and so needs out=…")
+
+
 class RunDirectory:
     """Where a run keeps its files. Use `create` or `open`."""
 
@@ -57,7 +66,7 @@ class RunDirectory:
         self.lock: int | None = None
 
     @classmethod
-    def create(cls, path: Path, agent: Agent, plan: Plan) -> RunDirectory:
+    def create(cls, path: Path, agent: Agent, plan: Plan, on_nan: OnNan) -> RunDirectory:
         """Make the directory and write `config.json`.
 
         Raises:
@@ -73,6 +82,7 @@ class RunDirectory:
             "num_envs": agent.num_envs,
             "threads": agent.threads,
             "plan": dataclasses.asdict(plan),
+            "on_nan": on_nan,
             "config": dataclasses.asdict(agent.config.planned(plan.steps)),
             "versions": machine.versions(),
             "commit": machine.commit(),
@@ -119,6 +129,13 @@ class RunDirectory:
         }
         self.config["plan"] = dataclasses.asdict(plan)
         self.config["resumed"] = [*self.config.get("resumed", []), resumed]
+        files.write_text(self.path / "config.json", json.dumps(self.config, indent=2) + "\n")
+
+    def roll_back(self, step: int, where: int, config: Any) -> None:
+        """Write down that the run goes on from `step` with other options, after one at `where`."""
+        taken = {"from": where, "to": step}
+        self.config["config"] = dataclasses.asdict(config)
+        self.config["rollbacks"] = [*self.config.get("rollbacks", []), taken]
         files.write_text(self.path / "config.json", json.dumps(self.config, indent=2) + "\n")
 
     def rewind(self, step: int) -> list[Metrics]:

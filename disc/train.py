@@ -14,19 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from disc import normalize
+from disc import finite, normalize
 from disc.evaluate import evaluate
+from disc.finite import NonFinite
 from disc.rollout import collect
-from disc.types import DiscError, Measured, Metrics, Rollout, Spec
+from disc.types import Actor, Measured, Metrics, Rollout, Spec
 
 if TYPE_CHECKING:
     from disc.agent import Agent
 
 Callback = Callable[["Agent", Metrics], Any]
 """Called after every iteration with the agent and the row; returning False stops the run."""
-
-FINITE = ("train/objective", "train/value_loss", "train/entropy")
-"""Metrics that, where they are measured, are numbers as long as the parameters are."""
 
 Outcome = Literal["finished", "interrupted", "stopped"]
 
@@ -67,21 +65,14 @@ def train(
     explore = partial(algorithm.explore, config, env.spec)
     with interruptible(say) as interrupted:
         while agent.state.step < plan.steps:
-            clock, before, sampling = time.perf_counter(), agent.state.step, 0.0
-            rollouts: list[Rollout] = []
-            measured: list[Measured] = []
-            for _ in range(config.horizon // config.at_once):  # one, or as off-policy learners ask
-                start = time.perf_counter()
-                rollout = collect(env, explore, agent.state, config.at_once, agent.threads)
-                sampling += time.perf_counter() - start
-                state = agent.state = algorithm.observe(config, agent.state, rollout)
-                state, found = algorithm.update(config, state, agent.threads)
-                check_finite(found, state.step)
-                agent.state = state
-                rollouts.append(rollout)
-                measured.append(found)
-            metrics = average(measured)
-            check_finite(metrics, state.step)
+            clock, begun = time.perf_counter(), agent.state
+            before = begun.step
+            try:
+                rollouts, metrics = iterate(agent, explore)
+            except NonFinite:
+                agent.state = finite.last_good(begun, agent.state)
+                raise
+            state = agent.state
             updated = time.perf_counter()
 
             checkpoint = due(plan.checkpoint_every, before, state.step)
@@ -110,7 +101,6 @@ def train(
                 **scores,
                 **describe(rollouts, env.spec),
                 **metrics,
-                "time/sampling": sampling,
                 "time/evaluating": done - updated,
             }
             row = {name: float(f"{value:.9g}") for name, value in row.items()}
@@ -125,6 +115,32 @@ def train(
     return "finished"
 
 
+def iterate(agent: Agent, explore: Callable[[Any], Actor]) -> tuple[list[Rollout], Metrics]:
+    """One iteration: a batch and its update, or as many rounds of both as off-policy learners ask.
+
+    Raises:
+        NonFinite: an update gave a number that is not finite.
+    """
+    algorithm, config, env = agent.algorithm, agent.config, agent.env
+    rollouts: list[Rollout] = []
+    measured: list[Measured] = []
+    sampling = 0.0
+    for _ in range(config.horizon // config.at_once):
+        start = time.perf_counter()
+        rollout = collect(env, explore, agent.state, config.at_once, agent.threads)
+        sampling += time.perf_counter() - start
+        agent.state = algorithm.observe(config, agent.state, rollout)
+        state, found = algorithm.update(config, agent.state, agent.threads)
+        finite.check_measured(found, state, rollout)
+        agent.state = state
+        rollouts.append(rollout)
+        measured.append(found)
+    metrics = average(measured)
+    finite.check_measured(metrics, agent.state, rollout)
+    finite.check_parameters(metrics, agent.state, rollout)
+    return rollouts, {**metrics, "time/sampling": sampling}
+
+
 def renew(agent: Agent) -> None:
     """Start new episodes in new environments; those under way are cut."""
     state = agent.state
@@ -135,20 +151,6 @@ def renew(agent: Agent) -> None:
 def due(every: int, before: int, after: int) -> bool:
     """Whether a multiple of `every` lies in (before, after]."""
     return every > 0 and after // every > before // every
-
-
-def check_finite(metrics: Measured, step: int) -> None:
-    """Stop a run whose numbers are none any more; those still on their way are not waited for.
-
-    Raises:
-        DiscError: an objective, a loss or an entropy is NaN or infinite.
-    """
-    known = (metrics[name] for name in FINITE if name in metrics)
-    if not all(math.isfinite(value) for value in known if isinstance(value, float)):
-        raise DiscError(
-            f"the update at step {step:,} gave a number that is not finite; lower the learning "
-            "rate or step size, or look at the rewards and observations."
-        )
 
 
 def average(measured: list[Measured]) -> Metrics:

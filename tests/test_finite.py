@@ -1,0 +1,142 @@
+"""Numbers that are none: seen at once, written down, and gone back from if so asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import disc
+from disc import DISC, TD3, DiscError, logs
+from disc.agent import AGENTS, Agent
+from disc.finite import NonFinite
+from tests.compare import assert_equal_trees
+from tests.small import QUIET, small
+
+Spoil = Callable[[Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
+
+
+def spoiled(kind: type[Agent], spoil: Spoil) -> type[Agent]:
+    """An algorithm whose updates end in `spoil(config, state, metrics)`."""
+    module: Any = kind.algorithm
+
+    def update(config: Any, state: Any, threads: int) -> Any:
+        return spoil(config, *module.update(config, state, threads))
+
+    changed = SimpleNamespace(**{**vars(module), "update": update})
+    return type(kind.__name__, (kind,), {"algorithm": changed})
+
+
+def with_nan(state: Any) -> Any:
+    """The state with one NaN in the policy's last bias."""
+    learner = state.policy
+    leaves, tree = jax.tree.flatten(learner.parameters)
+    leaves[1] = leaves[1].at[2].set(np.nan)
+    learner = learner._replace(parameters=jax.tree.unflatten(tree, leaves))
+    if hasattr(state, "learned"):
+        return replace(state, learned=state.learned._replace(policy=learner))
+    return replace(state, policy=learner)
+
+
+def parameters_at(step: int, above: float = 0.0) -> Spoil:
+    def spoil(config: Any, state: Any, metrics: dict[str, Any]) -> Any:
+        bad = state.step == step and config.learning_rate > above
+        return (with_nan(state) if bad else state), metrics
+
+    return spoil
+
+
+def objective_at(step: int) -> Spoil:
+    def spoil(config: Any, state: Any, metrics: dict[str, Any]) -> Any:
+        return state, {**metrics, "train/objective": np.inf} if state.step == step else metrics
+
+    return spoil
+
+
+@pytest.mark.parametrize("kind", [DISC, TD3])
+def test_a_bad_parameter_is_seen_in_its_iteration_and_named(
+    kind: type[Agent], tmp_path: Path
+) -> None:
+    agent = small(spoiled(kind, parameters_at(768)))
+    with pytest.raises(NonFinite, match="update at step 768 gave a number that is not finite"):
+        agent.learn(2048, out=tmp_path / "run", checkpoint_every=256, **QUIET)
+    found = json.loads((tmp_path / "run" / "nonfinite.json").read_text())
+    assert found["step"] == 768
+    assert found["metrics"] == {}
+    (name,) = found["arrays"]
+    assert name.startswith("policy/")
+    assert found["arrays"][name] == {"entries": 1, "of": 16, "first": [2]}
+    batch = found["batch"]
+    assert batch["steps"] == agent.config.at_once
+    assert batch["action"]["min"] < 0.0 < batch["action"]["max"]
+    names = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
+    assert names[-1] == "step_000000000512.safetensors"
+    for leaf in jax.tree.leaves(agent.state.parameters()):  # the agent is at its last good state
+        assert np.isfinite(leaf).all()
+    assert agent.state.step == 512
+
+
+def test_a_bad_measurement_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NonFinite, match="train/objective"):
+        small(spoiled(DISC, objective_at(512))).learn(2048, out=tmp_path / "run", **QUIET)
+    found = json.loads((tmp_path / "run" / "nonfinite.json").read_text())
+    assert found["metrics"] == {"train/objective": "inf"}
+    assert found["arrays"] == {}
+
+
+def test_rollback_goes_on_with_half_the_step(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kind = spoiled(DISC, parameters_at(768, above=2e-4))
+    agent = small(kind, "tests.environments:wide")
+    plan = {"checkpoint_every": 256, "eval_every": 0}
+    agent.learn(1024, out=tmp_path / "run", on_nan="rollback", **plan)
+    assert "Back to step 512 with half the step size" in capfd.readouterr().err
+    assert agent.state.step == 1024
+    assert agent.config.learning_rate == 1.5e-4
+    assert agent.config.learning_rate_floor == 0.5e-4
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["rollbacks"] == [{"from": 768, "to": 512}]
+    assert config["config"]["learning_rate"] == 1.5e-4
+    rows = logs.read_progress(tmp_path / "run" / "progress.csv")
+    assert [row["step"] for row in rows] == [256, 512, 768, 1024]
+    assert (tmp_path / "run" / "nonfinite.json").exists()
+
+    resumed = disc.resume(tmp_path / "run", 1280, progress=False)
+    assert resumed.config == agent.config
+    agent.learn(256, progress=False, **plan)
+    assert_equal_trees(resumed.state.parameters(), agent.state.parameters())
+
+
+def test_rollback_to_the_start_and_its_end(tmp_path: Path) -> None:
+    agent = small(spoiled(DISC, parameters_at(256)))
+    with pytest.raises(NonFinite):
+        agent.learn(512, out=tmp_path / "run", on_nan="rollback", checkpoint_every=0, **QUIET)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["rollbacks"] == 5 * [{"from": 256, "to": 0}]
+    assert config["config"]["learning_rate"] == pytest.approx(3e-4 / 32)
+
+
+def test_what_rollback_needs(tmp_path: Path) -> None:
+    with pytest.raises(DiscError, match="needs out"):
+        small().learn(256, on_nan="rollback", **QUIET)
+    with pytest.raises(DiscError, match="one of stop, rollback"):
+        small().learn(256, on_nan="hope", out=tmp_path / "run", **QUIET)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_algorithm_has_a_step_that_can_be_smaller(name: str) -> None:
+    config = AGENTS[name].algorithm.Config()
+    smaller = config.smaller()
+    changed = [field for field in vars(config) if getattr(config, field) != getattr(smaller, field)]
+    assert changed
+    for field in changed:
+        assert getattr(smaller, field) == 0.5 * getattr(config, field)
