@@ -1,189 +1,249 @@
-"""A sweep's cells as Ray tasks, on one machine or many.
+"""A sweep's cells on a Ray cluster, of one machine or many.
 
-Where the cluster's machines see the sweep's directory, a task works in it. Where they don't, it
-works in a folder of its own and hands back the run's files whenever there is a new checkpoint, so
-that a lost machine costs the steps since the last one.
+Each cell is a Ray actor, as a task can't be asked to save and stop: it takes one CPU and runs the
+cell as a process. Where its machine sees the sweep's directory, the run is made there; elsewhere in
+a folder of that machine's, and brought back at each checkpoint, so that a loss costs no more.
 """
 
 from __future__ import annotations
 
-import secrets
-import signal
+import os
+import socket
+import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+import zlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from disc import files, logs
-from disc.sweep import LOGS, PATIENCE, Status, last_line, launch, words
+import numpy as np
+
+from disc import checkpoint, files, logs, machine
+from disc.sweep import LOGS, Process, Status, _claim, last_line, status
 from disc.types import DiscError
 
-SECONDS_BETWEEN_NEWS = 2.0
-FAILED = 1
+LOOK = 1.0  # seconds between looks at a process
+PATIENCE = 10.0  # seconds for a machine to answer
+LOSSES = 20  # of machines that a cell may run on before it is held to be its fault
+PASSED_ON = ("DISC_", "JAX_", "MUJOCO_", "PYTHONPATH", "XLA_")  # variables that runs see
+
+Files = dict[str, np.ndarray[Any, Any]]  # bytes, by their path within a sweep's directory
+# The last rows of a run's record, exit status if it ended, newest checkpoint, files to bring back.
+News = tuple[list[logs.Row], int | None, tuple[str, ...], Files]
 
 
-class News(NamedTuple):
-    """What a task says of its run."""
+@dataclass
+class Runner:
+    """The actor: a cell on the machine that this lives on."""
 
-    rows: list[logs.Row]  # the last of its record
-    said: str  # the last line of its log
-    files: dict[str, bytes]  # that have changed, where there is no shared directory
-    code: int | None = None  # exit status, at the end
+    found: Status
+    root: Path  # the sweep's directory
+    lease: Path  # a file that begins with `token`, if this machine sees that directory
+    token: str  # and then holds what only this one knows, until another has the cell
+    folder: Path  # the sweep's current one
+    variables: dict[str, str]
+    software: set[str]
+    own: tempfile.TemporaryDirectory[str] | None = None  # of a run that is to be brought back
+
+    def news(self, have: tuple[str, ...], kept: Files | None) -> News | None:
+        """How the cell is, which is begun if it does not run; None if that needs what is kept."""
+        if not hasattr(self, "job") and not self._begin(kept):
+            return None
+        with suppress(subprocess.TimeoutExpired):
+            self.job.process.wait(LOOK)
+        code, run = self.job.poll(), self.found.cell.path
+        newest = checkpoints(self.root, run)[-1:]
+        back = self.own is not None and (code is not None or newest != have)
+        return self.job.rows(), code, newest, read(self.root, run, have) if back else {}
+
+    def _begin(self, kept: Files | None) -> bool:
+        if missing := ", ".join(sorted(self.software - software())):
+            raise DiscError(f"{socket.gethostname()} lacks {missing}: install the same there.")
+        run = self.found.cell.path
+        if shared := self._held():
+            self.token += os.urandom(8).hex()
+            self.lease.write_text(self.token)
+            time.sleep(2 * LOOK if (self.root / run).exists() else 0.0)  # who had it sees that
+        elif kept is not None:
+            self.own = tempfile.TemporaryDirectory(prefix="disc-", ignore_cleanup_errors=True)
+            self.root = Path(self.own.name)
+            write(self.root, run, kept)
+        else:
+            return False
+        os.chdir(self.folder if self.folder.is_dir() else self.root)
+        paths = [str(Path(__file__).parents[1]), str(self.folder)]  # so `disc` is this one
+        paths += [x["PYTHONPATH"] for x in (self.variables, os.environ) if "PYTHONPATH" in x]
+        os.environ.update(self.variables, PYTHONSAFEPATH="1", PYTHONPATH=os.pathsep.join(paths))
+        self.job = Process(self.root, status(self.root, self.found.cell))
+        if shared:
+            threading.Thread(target=self._watch, daemon=True).start()
+        return True
+
+    def _held(self) -> bool:
+        """Whether this machine sees the directory, and nobody was given the cell after it."""
+        with suppress(OSError):
+            return self.lease.read_text().startswith(self.token)
+        return False
+
+    def _watch(self) -> None:
+        """End the process once the cell is another's, as after this machine was given up."""
+        while self.job.process.returncode is None and self._held():
+            time.sleep(LOOK)
+        self.job.stop(now=True)
+
+    def stop(self, now: bool) -> None:
+        """Ask the process to save and stop, or end it and leave nothing behind."""
+        self.job.stop(now)
+        if now:
+            self.job.process.wait()
+        if now and self.own is not None:
+            self.own.cleanup()
 
 
-def work(root: str, token: str, found: Status, kept: dict[str, bytes]) -> Iterator[News]:
-    """Run a cell on the machine that this is called on.
-
-    Args:
-        root: the sweep's directory.
-        token: the name of a file there, by which a machine tells whether it sees it.
-        found: the cell.
-        kept: the files of its run directory so far.
-    """
-    with tempfile.TemporaryDirectory(prefix="disc-") as own:
-        shared = (Path(root) / token).exists()
-        base = Path(root) if shared else Path(own)
-        directory = base / found.cell.path
-        log = base / LOGS / f"{found.cell.path}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        for name, contents in {} if shared else kept.items():
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (directory / name).write_bytes(contents)
-        with open(log, "a", encoding="utf-8") as file:
-            process = launch(words(Path(), found), file, base)
-        try:
-            seen: set[str] = set()
-            while (code := process.poll()) is None:
-                time.sleep(SECONDS_BETWEEN_NEWS)
-                changed = {} if shared else _new_checkpoint(directory, seen)
-                yield News(logs.tail(directory / "progress.csv"), last_line(log), changed)
-            last = {} if shared else _contents(directory)
-            yield News(logs.tail(directory / "progress.csv"), last_line(log), last, code)
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-                with suppress(Exception):
-                    process.wait(PATIENCE)
-                process.kill()
+def software() -> set[str]:
+    """What decides about numbers: this package's source and the versions of what it uses."""
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py")))
+    versions = {**machine.versions(), "disc with the checksum": f"{zlib.crc32(sources):08x}"}
+    return {f"{name} {version}" for name, version in versions.items()}
 
 
-def _new_checkpoint(directory: Path, seen: set[str]) -> dict[str, bytes]:
-    """All files, if there is a checkpoint that was not there before."""
-    names = {path.name for path in directory.glob("checkpoints/step_*")}
-    if names <= seen:
-        return {}
-    seen |= names
-    return _contents(directory)
+def checkpoints(root: Path, run: Path) -> tuple[str, ...]:
+    """A run's checkpoints, the oldest first, by their paths within the sweep's directory."""
+    return tuple(sorted(str(x.relative_to(root)) for x in (root / run).glob("checkpoints/step_*")))
 
 
-def _contents(directory: Path) -> dict[str, bytes]:
-    """The files of a run directory; of the checkpoints only the newest."""
-    checkpoints = sorted(directory.glob("checkpoints/step_*"))[-1:]
-    others = [path for path in directory.rglob("*") if path.parent.name != "checkpoints"]
-    found = {}
-    for path in [*others, *checkpoints]:  # so the record is as new as the checkpoint, or newer
-        if path.is_file() and not path.name.startswith("."):
-            with suppress(OSError):
-                found[str(path.relative_to(directory))] = path.read_bytes()
+def read(root: Path, run: Path, have: tuple[str, ...] = ()) -> Files:
+    """The newest checkpoint of a run unless it is had, then all else, so its record is as new."""
+    names = [name for name in checkpoints(root, run)[-1:] if name not in have]
+    paths = [*(root / run).rglob("[!.]*"), root / LOGS / f"{run}.log"]
+    others = (path for path in paths if path.is_file() and path.parent.name != "checkpoints")
+    names += [str(path.relative_to(root)) for path in others]
+    try:
+        found = {name: np.fromfile(root / name, np.uint8) for name in names}
+    except FileNotFoundError:
+        return {}  # one was just removed
+    if (record := f"{run}/progress.csv") in found:  # less a row that is being written
+        found[record] = found[record][: found[record].tobytes().rfind(b"\n") + 1]
     return found
 
 
+def write(root: Path, run: Path, found: Files) -> None:
+    """Write a run's files in an order that leaves at every moment what can go on exactly."""
+    ranks = {"config.json": 0, "progress.csv": 2, "checkpoints": 3}  # and 1 for all else
+    for name in sorted(found, key=lambda x: ranks.get(x.removeprefix(f"{run}/").split("/")[0], 1)):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        with files.replace(root / name) as beside:
+            found[name].tofile(beside)
+    for old in checkpoints(root, run)[: -checkpoint.KEPT]:
+        (root / old).unlink()
+
+
 class Task:
-    """A cell that runs as a Ray task."""
+    """A cell that runs on the cluster, or waits there for a CPU; see `Job`."""
 
     def __init__(self, cluster: Cluster, root: Path, found: Status) -> None:
-        self.directory, self.ray = root / found.cell.path, cluster.ray
-        self.log = root / LOGS / f"{found.cell.path}.log"
-        self.news = News(found.rows, "", {})
-        kept = _contents(self.directory)
-        self.updates = cluster.remote.remote(str(root.absolute()), cluster.token, found, kept)
+        self.cluster, self.ray, self.root = cluster, cluster.ray, root.absolute()
+        self.run, self.log = found.cell.path, self.root / LOGS / f"{found.cell.path}.log"
+        self.lease, token = self.log.with_suffix(".lease"), os.urandom(8).hex()
+        self.lease.parent.mkdir(parents=True, exist_ok=True)
+        self.lock = open(self.lease, "a", encoding="utf-8")  # noqa: SIM115
+        _claim(self.lock, self.root / self.run)
+        self.lease.write_text(token if cluster.share else "")
+        variables = {x: os.environ[x] for x in os.environ if x.startswith(PASSED_ON)}
+        order = (found, self.root, self.lease, token, Path.cwd(), variables, software())
+        self.actor = cluster.runner.remote(*order)
+        self.shown, self.begun, self.stopping = found.rows, False, False
         self.code: int | None = None
+        self._ask()
+
+    def _ask(self, kept: Files | None = None) -> None:
+        self.asked = self.actor.news.remote(checkpoints(self.root, self.run)[-1:], kept)
 
     def poll(self) -> int | None:
-        """None while it runs, then its exit status; takes in what it has said."""
-        while self.code is None:
+        errors = self.ray.exceptions
+        if self.code is None and self.ray.wait([self.asked], timeout=0, fetch_local=False)[0]:
             try:
-                ready, _ = self.ray.wait([self.updates], timeout=0, fetch_local=False)
-                if not ready:
-                    return None
-                self._take(self.ray.get(next(self.updates)))
-            except StopIteration:
-                self.code = FAILED
-            except Exception as error:  # its machine is gone, or it was cancelled
-                self.news = self.news._replace(said=f"{type(error).__name__}: {error}")
-                self.code = FAILED
+                self._take(self.ray.get(self.asked))
+            except (errors.RayTaskError, errors.ActorDiedError, OSError) as error:
+                self._end(1, str(getattr(error, "cause", error)))
+            except errors.RayError as error:  # its machine is lost; Ray starts the actor elsewhere
+                self._end(1, str(error)) if self.stopping else self._ask()
         return self.code
 
-    def _take(self, news: News) -> None:
-        self.news, self.code = news, news.code
-        order = sorted(news.files, key=lambda name: not name.startswith("checkpoints/"))
-        for name in order:  # the checkpoint first, as the rest is worth nothing without it
-            path = self.directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with files.replace(path) as beside:
-                beside.write_bytes(news.files[name])
-        if news.files and news.said:
-            self.log.parent.mkdir(parents=True, exist_ok=True)
-            files.write_text(self.log, news.said + "\n")
+    def _take(self, news: News | None) -> None:
+        if news is None:
+            return self._ask(read(self.root, self.run))
+        rows, code, newest, found = news
+        self.shown, self.begun = rows or self.shown, True
+        write(self.root, self.run, found)
+        if code is None or checkpoints(self.root, self.run)[-1:] != newest:
+            return self._ask()  # again at the end, where a shared directory shows it late
+        return self._end(code)
+
+    def _end(self, code: int, why: str = "") -> None:
+        with open(self.log, "a", encoding="utf-8") as log:
+            log.writelines(f"{line.strip()}\n" for line in why.splitlines()[-1:])
+        if self.begun and not why:
+            self.cluster.leaving.append(self.actor.stop.remote(True))
+        else:
+            self.ray.kill(self.actor)
+        self.lease.unlink(missing_ok=True)
+        self.lock.close()
+        self.code, self.actor = code, None  # an actor that nobody holds ends, and frees its CPU
 
     def rows(self) -> list[logs.Row]:
-        """The last rows of its record."""
-        return self.news.rows
+        return self.shown
 
     def stop(self, now: bool = False) -> None:
-        """Ask it to save and stop, or end it now."""
-        self.ray.cancel(self.updates, force=now)
+        self.stopping = True
+        if now or not self.begun:
+            self._end(1)
+        else:
+            self.actor.stop.remote(False)
 
     def said(self) -> str:
-        """The last thing it said."""
-        return self.news.said
+        return last_line(self.log)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Ray cluster."""
+    """A Ray cluster; see `Backend`."""
 
     ray: Any
-    remote: Any  # `work` as Ray's
-    token: str
-    jobs: int | None
+    runner: Any  # `Runner` as Ray's
+    jobs: int | None  # cells at the same time; as many as there are CPUs if None
+    share: bool  # work in the sweep's directory where a machine sees it
+    leaving: list[Any] = field(default_factory=list)  # actors' last answers
 
     @classmethod
-    def connect(cls, address: str, jobs: int | None) -> Cluster:
-        """Join the cluster at an address.
-
-        Raises:
-            DiscError: Ray is not installed, or there is no cluster.
-        """
+    def connect(cls, address: str, jobs: int | None, share: bool = True) -> Cluster:
+        """Join the cluster at an address; a DiscError says why that can't be."""
         try:
             import ray
         except ImportError as error:
             raise DiscError("--ray needs Ray: pip install 'disc-rl[ray]'.") from error
         try:
-            ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise DiscError(
-                f"there is no Ray cluster at {address} ({error}); start one with "
-                "`ray start --head`."
-            ) from error
-        token = f".shared-{secrets.token_hex(8)}"
-        remote = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(work)
-        return cls(ray, remote, token, jobs)
+            host, _, port = address.rpartition(":")
+            if port.isdigit():  # Ray itself would try for minutes
+                socket.create_connection((host, int(port)), PATIENCE).close()
+            ray.init(address=address, log_to_driver=False, logging_level=40)
+        except Exception as error:
+            why = f"can't join a Ray cluster at {address} ({' '.join(str(error).split())})"
+            raise DiscError(f"{why}; `ray start --head` starts one.") from error
+        ray._private.worker.print_to_stdstream = lambda *_, **__: None  # pages on a lost machine
+        actor = ray.remote(num_cpus=1, max_restarts=LOSSES, scheduling_strategy="SPREAD")(Runner)
+        return cls(ray, actor, jobs, share)
 
     def slots(self) -> int:
-        """How many may run at the same time: as many as the cluster has cores now."""
-        cores = int(self.ray.cluster_resources().get("CPU", 0))
-        return min(cores, self.jobs or cores)
+        """How many may run, or wait in Ray's queue: one at least, for a cluster that grows."""
+        return self.jobs or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
 
     def start(self, root: Path, found: Status) -> Task:
-        """Start a cell, or go on with it."""
-        (root / self.token).touch()
         return Task(self, root, found)
 
     def close(self, root: Path) -> None:
-        """Leave nothing behind."""
-        (root / self.token).unlink(missing_ok=True)
+        self.ray.wait(self.leaving, num_returns=len(self.leaving), timeout=PATIENCE)
         self.ray.shutdown()
