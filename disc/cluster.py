@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 from disc import checkpoint, files, logs, machine
-from disc.sweep import LOGS, Process, Status, _claim, last_line, status
+from disc.jobs import Process, claim, last_line
+from disc.sweep import LOGS, Status, status
 from disc.types import DiscError
 
 LOOK = 1.0  # seconds between looks at a process
 PATIENCE = 10.0  # seconds for a machine to answer
 LOSSES = 20  # of machines that a cell may run on before it is held to be its fault
 PASSED_ON = ("DISC_", "JAX_", "MUJOCO_", "PYTHONPATH", "XLA_")  # variables that runs see
-
 Files = dict[str, np.ndarray[Any, Any]]  # bytes, by their path within a sweep's directory
 # The last rows of a run's record, exit status if it ended, newest checkpoint, files to bring back.
 News = tuple[list[logs.Row], int | None, tuple[str, ...], Files]
@@ -150,7 +150,7 @@ class Task:
         self.lease, token = self.log.with_suffix(".lease"), os.urandom(8).hex()
         self.lease.parent.mkdir(parents=True, exist_ok=True)
         self.lock = open(self.lease, "a", encoding="utf-8")  # noqa: SIM115
-        _claim(self.lock, self.root / self.run)
+        claim(self.lock, self.root / self.run)
         self.lease.write_text(token if cluster.share else "")
         variables = {x: os.environ[x] for x in os.environ if x.startswith(PASSED_ON)}
         order = (found, self.root, self.lease, token, Path.cwd(), variables, software())

@@ -13,8 +13,9 @@ from rich.console import Console
 from disc import board, experiments, machine, probe, report, runs, sweep
 from disc.cells import Experiment
 from disc.envs import describe
+from disc.jobs import Backend, Local
 from disc.options import Report, Reproduce, Sweep, Sweeping
-from disc.sweep import Backend, Board, Local, Status
+from disc.sweep import Board, Status
 from disc.tasks import Maker
 from disc.types import DiscError
 

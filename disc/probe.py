@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from disc.cells import Cell
-from disc.sweep import Status, end_with
+from disc.jobs import end_with
+from disc.sweep import Status
 
 SECONDS = 5.0  # of learning, after the first iterations, which compile
 WARM = 2  # iterations

@@ -19,7 +19,8 @@ import pytest
 from disc import DiscError, files, logs, sweep
 from disc.cells import Cell
 from disc.cluster import Cluster, Runner, read, software, write
-from disc.sweep import Board, Local, Status
+from disc.jobs import Local
+from disc.sweep import Board, Status
 from tests.studies import ROOT, both, study, working_on
 
 pytest.importorskip("ray")

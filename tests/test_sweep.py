@@ -14,7 +14,8 @@ from rich.console import Console
 
 from disc import DiscError, board, probe, sweep
 from disc.cells import Arm, Cell
-from disc.sweep import Board, Local, Status
+from disc.jobs import Local
+from disc.sweep import Board, Status
 from tests.small import PPO
 from tests.studies import PLAN, REFUSED, SPOILING, Here, Running, record, study
 
