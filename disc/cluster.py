@@ -233,7 +233,8 @@ class Cluster:
         except Exception as error:
             why = f"can't join a Ray cluster at {address} ({' '.join(str(error).split())})"
             raise DiscError(f"{why}; `ray start --head` starts one.") from error
-        ray._private.worker.print_to_stdstream = lambda *_, **__: None  # pages on a lost machine
+        with suppress(AttributeError):  # a name of its own, which prints pages on a lost machine
+            ray._private.worker.print_to_stdstream = lambda *_, **__: None
         actor = ray.remote(num_cpus=1, max_restarts=LOSSES, scheduling_strategy="SPREAD")(Runner)
         return cls(ray, actor, jobs, share)
 

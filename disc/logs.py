@@ -18,12 +18,13 @@ Row = dict[str, float]
 
 
 def read_progress(path: Path) -> list[Row]:
-    """The rows of a `progress.csv`; an empty cell is left out of its row."""
+    """The whole rows of a `progress.csv`; an empty cell is left out of its row."""
     with open(path, newline="", encoding="utf-8") as file:
-        rows = [
-            {name: float(cell) for name, cell in row.items() if cell}
-            for row in csv.DictReader(file)
-        ]
+        whole = file.read().rpartition("\n")[0]  # a row without its newline was cut off
+    rows = [
+        {name: float(cell) for name, cell in row.items() if cell}
+        for row in csv.DictReader(whole.splitlines())
+    ]
     return [{**row, "step": int(row["step"])} for row in rows]
 
 
