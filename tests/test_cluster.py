@@ -53,6 +53,7 @@ def machines(own: Path) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", tempfile.gettempdir())  # as a socket's path must be short
         patch.setenv("TMPDIR", str(own))
+        patch.setenv("PYTHONPATH", str(ROOT))
         found = Machines(initialize_head=True, head_node_args={**head, "_system_config": QUICK})
         yield found
         found.shutdown()
@@ -69,6 +70,7 @@ def second(machines: Any) -> Any:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current one."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # where runs find the tests' environments
     return tmp_path
 
 
