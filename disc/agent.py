@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from disc import logs, machine, policy, recovery, runs
+from disc import logs, machine, policy, recovery, runs, saving
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
 from disc.config import make_config
 from disc.envs import Environments
@@ -207,7 +207,7 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write a policy file: weights, normaliser, bounds, options, versions and scores."""
-        runs.write_policy(self, Path(path))
+        saving.write_policy(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path, env: Source | None = None, **options: Any) -> Self:
@@ -237,7 +237,7 @@ class Agent:
         known = {field.name for field in dataclasses.fields(cls.algorithm.Config)}
         saved = {name: value for name, value in info["config"].items() if name in known}
         agent = cls(env, **{"seed": info["seed"], **saved, **options})
-        agent.state = runs.read_networks(agent.state, file)
+        agent.state = saving.read_networks(agent.state, file)
         return agent
 
 

@@ -9,24 +9,20 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from tyro.conf import OmitArgPrefixes
 
-from disc import commands, experiments, inspection, plots, runs, video
-from disc import evaluate as evaluation
-from disc import policy as policies
+from disc import commands, deployed, experiments, inspection, plots, runs, video
 from disc._version import __version__
 from disc.agent import AGENTS, Agent
 from disc.algos import ALGORITHMS
-from disc.envs import describe
 from disc.options import (
     Check,
     Eval,
@@ -138,7 +134,7 @@ def train(command: Any) -> None:
             ),
         )
     if options.video:
-        watch(Watch(where, seconds=10.0))
+        deployed.watch(Watch(where, seconds=10.0))
 
 
 def resume_run(command: Resume) -> None:
@@ -185,58 +181,6 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def evaluate(command: Eval) -> None:
-    """`disc eval`."""
-    file, maker = _open(command.policy, command.env)
-    if command.episodes < 1:
-        raise DiscError(f"--episodes must be at least 1, not {command.episodes}.")
-    env = maker.make()
-    _check_fit(file, env, maker)
-    with closing(env):
-        found = evaluation.evaluate(
-            env, file.policy, command.episodes, command.seed, deterministic=not command.stochastic
-        )
-    sampled = command.stochastic or file.policy.sampled_only
-    kind = "sampled" if sampled else "deterministic"
-    out.print(
-        f"{maker.name}, {command.episodes} episodes, {kind} actions: "
-        f"{np.mean(found.returns):,.2f} ± {np.std(found.returns):,.2f}"
-    )
-    for i, (total, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
-        out.print(f"  episode {i}: {total:,.2f} in {length:,} steps")
-
-
-def watch(command: Watch) -> None:
-    """`disc watch`."""
-    file, maker = _open(command.policy, command.env)
-    default = command.policy if command.policy.is_dir() else command.policy.parent
-    env = maker.make()
-    _check_fit(file, env, maker)
-    env.close()
-
-    file.policy.seed(command.seed)
-
-    def act(observation: Any) -> Any:
-        action, _ = file.policy.predict(observation, deterministic=not command.stochastic)
-        return action
-
-    recording = video.record(
-        maker.make,
-        act,
-        command.out or default / "video.mp4",
-        episodes=command.episodes,
-        seed=command.seed,
-        max_seconds=command.seconds,
-    )
-    returns = ", ".join(f"{total:,.1f}" for total in recording.returns)
-    cut = " when the video ends" if recording.cut else ""
-    out.print(
-        f"{recording.path}: {recording.frames} frames, {recording.frames / recording.fps:.0f} s; "
-        f"return {returns}{cut}",
-        markup=False,
-    )
 
 
 def plot(command: Plot) -> None:
@@ -286,80 +230,16 @@ def show_list(_: List) -> None:
     out.print("Any Gymnasium id with Box actions, or package.module:factory, works as well.")
 
 
-def info(command: Info) -> None:
-    """`disc info`."""
-    path = _policy_path(command.policy)
-    file = policies.read(path)
-    said, acting = file.info, file.policy
-    scores = said.get("scores", {})
-    table = Table(box=None, show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    rows = {
-        "file": str(path),
-        "what": f"{said.get('algorithm')} policy for {said.get('env_name')}",
-        "takes": f"observations of shape {acting.observation_shape}",
-        "gives": f"actions of shape {acting.action_shape}",
-        "network": " → ".join(str(w.shape[0]) for w in acting.weights)
-        + f" → {acting.biases[-1].size}",
-        "trained": f"{said.get('step', 0):,} steps, seed {said.get('seed')}",
-    }
-    for name in ("last_evaluation", "best_evaluation"):
-        if name in scores:
-            score = scores[name]
-            rows[name.replace("_", " ")] = (
-                f"{score['return']:,.1f} ± {score['return_std']:,.1f} at step {score['step']:,}"
-            )
-    rows["options"] = ", ".join(f"{k}={v}" for k, v in said.get("config", {}).items())
-    rows["versions"] = ", ".join(f"{k} {v}" for k, v in said.get("versions", {}).items())
-    for name, text in rows.items():
-        table.add_row(name, Text(text))
-    out.print(table)
-
-
-def _policy_path(path: Path) -> Path:
-    file = policies.locate(path)
-    if path.is_dir() and not file.exists():
-        runs.read_config(path)
-        raise DiscError(
-            f"{path}: this run has saved no policy yet; it will at its first checkpoint."
-        )
-    return file
-
-
-def _open(path: Path, env: str | None) -> tuple[policies.PolicyFile, Maker]:
-    """A policy file and what makes its environment."""
-    file = policies.read(_policy_path(path))
-    if env is not None:
-        same = env == file.info.get("env")
-        return file, Maker(env, file.info.get("env_kwargs", {}) if same else {})
-    return file, Maker.from_file(path, file.info.get("env"), file.info.get("env_kwargs"))
-
-
-def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:
-    spec = describe(env, maker.name)
-    acting = file.policy
-    if (spec.observation_shape, spec.action_shape) != (
-        acting.observation_shape,
-        acting.action_shape,
-    ):
-        raise DiscError(
-            f"{maker.name}: has observations {spec.observation_shape} and actions "
-            f"{spec.action_shape}, and the policy is for {acting.observation_shape} and "
-            f"{acting.action_shape}."
-        )
-
-
 COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
     "train": (Train, train),
     "check": (Check, check),
     "resume": (Resume, resume_run),
-    "eval": (Eval, evaluate),
-    "watch": (Watch, watch),
+    "eval": (Eval, deployed.evaluate),
+    "watch": (Watch, deployed.watch),
     "plot": (Plot, plot),
     "sweep": (Sweep, commands.sweep_file),
     "reproduce": (Reproduce, commands.reproduce),
     "report": (Report, commands.make_report),
     "list": (List, show_list),
-    "info": (Info, info),
+    "info": (Info, deployed.info),
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from disc import logs
-from disc.sweep import LOGS, Status, tail, words
+from disc.sweep import LOGS, Status, words
 from disc.types import DiscError
 
 SYSTEM = ctypes.CDLL(None)  # loaded here, as a process that has just forked should not
@@ -74,7 +74,7 @@ class Process:
 
     def rows(self) -> list[logs.Row]:
         """The last rows of its record."""
-        return tail(self.directory / "progress.csv")
+        return logs.tail(self.directory / "progress.csv")
 
     def stop(self, now: bool = False) -> None:
         """Ask it to save and stop, or end it now."""

@@ -29,7 +29,7 @@ def read_progress(path: Path) -> list[Row]:
 
 
 def tail(path: Path) -> list[Row]:
-    """The last few whole rows of a `progress.csv`, read from its end."""
+    """The last few whole rows of a `progress.csv`, read from its end; none if it is damaged."""
     try:
         with open(path, "rb") as file:
             head = file.readline()
@@ -40,10 +40,13 @@ def tail(path: Path) -> list[Row]:
             lines = lines if start == len(head) else lines[1:]  # the first may lack its beginning
     except OSError:
         return []
-    columns = head.decode().strip().split(",")
-    cells = [line.decode().strip().split(",") for line in lines]
-    whole = [row for row in cells if len(row) == len(columns)]
-    return [{n: float(x) for n, x in zip(columns, row, strict=True) if x} for row in whole]
+    try:
+        columns = head.decode().strip().split(",")
+        cells = [line.decode().strip().split(",") for line in lines]
+        whole = [row for row in cells if len(row) == len(columns)]
+        return [{n: float(x) for n, x in zip(columns, row, strict=True) if x} for row in whole]
+    except ValueError:  # a run that goes on makes its record anew
+        return []
 
 
 class ProgressFile:

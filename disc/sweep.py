@@ -61,20 +61,12 @@ def status(root: Path, cell: Cell) -> Status:
         raise DiscError(f"{path}: holds another run ({'; '.join(other)}); choose another --out.")
     names = [file.stem for file in (path / "checkpoints").glob("step_*.safetensors")]
     saved = max((int(name.removeprefix("step_")) for name in names), default=None)
-    return Status(cell, True, tail(path / "progress.csv"), saved)
+    return Status(cell, True, logs.tail(path / "progress.csv"), saved)
 
 
 def _half(path: Path) -> Iterable[Path]:
     """What a process left that was killed while it made a run directory."""
     return path.glob(".config.json.*.part")
-
-
-def tail(path: Path) -> list[logs.Row]:
-    """The last rows of a record; none if it is damaged, as a run that goes on makes it anew."""
-    try:
-        return logs.tail(path)
-    except ValueError:
-        return []
 
 
 def words(root: Path, found: Status) -> list[str]:
