@@ -18,7 +18,7 @@ from disc.envs import Environments
 from disc.policies import Policy
 from disc.runs import OnNan, RunDirectory
 from disc.tasks import Maker, Source
-from disc.train import Callback, Plan, renew, train
+from disc.train import Callback, Plan, interruptible, renew, train
 from disc.types import Algorithm, DiscError, Floats, Metrics
 
 
@@ -184,11 +184,13 @@ class Agent:
                 directory.save(self)
 
         try:
-            again = partial(train, self, plan, record, save, reporter.say, callbacks)
-            outcome = recovery.persist(self, again, directory, reporter.say)
-            if directory is not None and not plan.checkpoint_every:
-                renew(self)  # the actions since the start were not kept
-            save()
+            with interruptible(reporter.say) as interrupted:
+                say = reporter.say
+                again = partial(train, self, plan, record, save, say, interrupted, callbacks)
+                outcome = recovery.persist(self, again, directory, say)
+                if directory is not None and not plan.checkpoint_every:
+                    renew(self)  # the actions since the start were not kept
+                save()
         finally:
             reporter.close()
         if outcome == "interrupted":

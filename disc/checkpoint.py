@@ -21,7 +21,6 @@ from disc.types import DiscError, Floats
 
 FORMAT = "disc-checkpoint"
 FORMAT_VERSION = 1
-KEPT = 2
 
 State = TypeVar("State")
 
@@ -36,7 +35,7 @@ class Checkpoint(NamedTuple):
 
 
 def save(directory: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint and remove all but the newest two."""
+    """Write a checkpoint and remove all but it and the one before it."""
     state = checkpoint.state
     arrays = {f"state/{name}": leaf for name, leaf in _leaves(state).items()}
     arrays |= {f"replay/{name}": array for name, array in replays.pack(state.replay).items()}
@@ -45,16 +44,27 @@ def save(directory: Path, checkpoint: Checkpoint) -> Path:
     directory.mkdir(exist_ok=True)
     path = directory / f"step_{state.step:012d}.safetensors"
     files.write_tensors(path, arrays, header)
-    for old in sorted(directory.glob("step_*.safetensors"))[:-KEPT]:
-        old.unlink()
+    prune(path)
     return path
+
+
+def prune(path: Path) -> None:
+    """Remove all checkpoints but one and the newest before it.
+
+    Later ones go too: they were damaged, and the run went on from before them.
+    """
+    there = _files(path.parent)
+    earlier = [old for old in there if old.name < path.name]
+    for old in {*there} - {path, *sorted(earlier)[-1:]}:
+        old.unlink()
 
 
 def load(path: Path, fresh: State) -> Checkpoint:
     """Read a checkpoint; `fresh` is an initial state of the same run and gives the structure.
 
     Raises:
-        DiscError: the file is missing, damaged, or of another run's shape.
+        DamagedError: the file is not as it was written.
+        DiscError: it is missing, or of another run's shape.
     """
     arrays, info = files.read_tensors(path, FORMAT, FORMAT_VERSION)
     try:
@@ -66,14 +76,28 @@ def load(path: Path, fresh: State) -> Checkpoint:
 
 
 def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, or none, and what was wrong with newer ones."""
+    """The newest checkpoint that is whole, or none at all, and what was wrong with newer ones.
+
+    Raises:
+        DiscError: there are some but none is whole, or the newest whole one is not of this run or
+            this version.
+    """
     complaints: list[str] = []
-    for path in sorted(directory.glob("step_*.safetensors"), reverse=True):
+    for path in sorted(_files(directory), reverse=True):
         try:
             return load(path, fresh), complaints
-        except DiscError as error:
+        except files.DamagedError as error:
             complaints.append(str(error))
+    if complaints:
+        raise DiscError(
+            f"{directory}: none of its {len(complaints)} checkpoints is whole ({complaints[0]}) "
+            "Bring one back from a copy, or remove them all to start the run again."
+        )
     return None, complaints
+
+
+def _files(directory: Path) -> list[Path]:
+    return list(directory.glob("step_*.safetensors"))
 
 
 def _tree(state: Any) -> dict[str, Any]:

@@ -137,8 +137,8 @@ def write(root: Path, run: Path, found: Files) -> None:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         with files.replace(root / name) as beside:
             found[name].tofile(beside)
-    for old in checkpoints(root, run)[: -checkpoint.KEPT]:
-        (root / old).unlink()
+    if brought := [name for name in found if (root / name).parent.name == "checkpoints"]:
+        checkpoint.prune(root / max(brought))
 
 
 class Task:

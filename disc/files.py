@@ -15,6 +15,10 @@ import numpy as np
 from disc.types import DiscError
 
 
+class DamagedError(DiscError):
+    """A file that is not what was written."""
+
+
 @contextmanager
 def replace(path: Path) -> Iterator[Path]:
     """A path to write to; the file takes `path`'s place only once it is whole and on the disk."""
@@ -36,13 +40,17 @@ def write_text(path: Path, text: str) -> None:
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, Any]) -> None:
     """Write arrays and a JSON header in the safetensors format, with a checksum of both."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     arrays = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     text = json.dumps(header)
     metadata = {"disc": text, "crc32": str(_checksum(arrays, text))}
     with replace(path) as beside:
-        save_file(arrays, beside, metadata=metadata)
+        try:
+            save_file(arrays, beside, metadata=metadata)
+        except SafetensorError as error:  # which is no OSError, whatever the disk said
+            raise OSError(f"{path}: can't be written ({error})") from error
         beside.chmod(0o666 & ~_umask())  # the library's own temporary file is private
 
 
@@ -57,7 +65,8 @@ def read_tensors(
         version: the newest `format_version` that can be read.
 
     Raises:
-        DiscError: it is missing, damaged, or of another kind or version.
+        DamagedError: it is not as it was written.
+        DiscError: it is missing, or of another kind or version.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -71,7 +80,9 @@ def read_tensors(
         checksum = int(metadata["crc32"])
         found, found_version = header["format"], int(header["format_version"])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise DiscError(f"{path}: not a {kind} file, or a damaged one ({error}).") from None
+        raise DamagedError(f"{path}: not a {kind} file, or a damaged one ({error}).") from None
+    if _checksum(tensors, metadata["disc"]) != checksum:
+        raise DamagedError(f"{path}: damaged (its checksum does not match).")
     if found != kind:
         raise DiscError(f"{path}: this is a {found} file, and a {kind} file is needed.")
     if found_version > version:
@@ -79,8 +90,6 @@ def read_tensors(
             f"{path}: format version {found_version} is newer than this installation reads "
             f"({version}): upgrade disc-rl."
         )
-    if _checksum(tensors, metadata["disc"]) != checksum:
-        raise DiscError(f"{path}: damaged (its checksum does not match).")
     return tensors, header
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import math
+import os
+import socket
+import struct
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +25,31 @@ Row = dict[str, float]
 def read_progress(path: Path) -> list[Row]:
     """The whole rows of a `progress.csv`; an empty cell is left out of its row."""
     with open(path, newline="", encoding="utf-8") as file:
-        whole = file.read().rpartition("\n")[0]  # a row without its newline was cut off
+        return _rows(file.read().rpartition("\n")[0])  # a row without its newline was cut off
+
+
+def _rows(text: str) -> list[Row]:
     rows = [
         {name: float(cell) for name, cell in row.items() if cell}
-        for row in csv.DictReader(whole.splitlines())
+        for row in csv.DictReader(text.splitlines())
     ]
     return [{**row, "step": int(row["step"])} for row in rows]
+
+
+def salvage(path: Path) -> list[Row]:
+    """The rows of a `progress.csv` that can be read; a damaged one is kept beside."""
+    try:
+        return read_progress(path)
+    except FileNotFoundError:
+        return []
+    except (OSError, KeyError, ValueError, TypeError):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        path.replace(path.with_name("progress.damaged.csv"))
+    rows: list[Row] = []
+    for line in lines[1:]:
+        with suppress(KeyError, ValueError, TypeError):
+            rows += _rows(lines[0] + line)
+    return rows
 
 
 def tail(path: Path) -> list[Row]:
@@ -77,8 +101,10 @@ class ProgressFile:
         if not rows:  # the next row names the columns anew
             self.path.unlink(missing_ok=True)
             return
-        with open(self.path, newline="", encoding="utf-8") as file:
-            self.columns = next(csv.reader(file))
+        self.columns = list(dict.fromkeys(name for row in rows for name in row))
+        if self.path.exists():
+            with open(self.path, newline="", encoding="utf-8") as file:
+                self.columns = next(csv.reader(file))
         self._rewrite(rows)
 
     def _rewrite(self, rows: list[Row]) -> None:
@@ -91,22 +117,47 @@ class ProgressFile:
 
 
 class Events:
-    """TensorBoard events beside the CSV."""
+    """TensorBoard events beside the CSV, written at once and by this thread, so that a kill loses
+    none and a full disk is told where it is met.
+
+    Args:
+        directory: a file for this process is made in it.
+        purge_step: what other files hold from this step on is out of date.
+    """
 
     def __init__(self, directory: Path, purge_step: int | None) -> None:
-        from tensorboardX import SummaryWriter
+        from tensorboardX.proto.event_pb2 import SessionLog
 
-        self.writer = SummaryWriter(str(directory), purge_step=purge_step)
+        directory.mkdir(exist_ok=True)
+        moment = time.time_ns()
+        name = f"events.out.tfevents.{moment // 10**9}.{socket.gethostname()}.{moment % 10**9:09d}"
+        self.file = open(directory / name, "xb", buffering=0)  # noqa: SIM115
+        self._write(0, file_version="brain.Event:2")
+        if purge_step is not None:
+            self._write(purge_step, session_log=SessionLog(status=SessionLog.START))
 
     def append(self, row: Row) -> None:
         """Write a row's values."""
-        for name, value in row.items():
-            if name != "step" and not math.isnan(value):
-                self.writer.add_scalar(name, value, int(row["step"]))
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        known = {name: x for name, x in row.items() if name != "step" and not math.isnan(x)}
+        values = [Summary.Value(tag=name, simple_value=x) for name, x in known.items()]
+        self._write(int(row["step"]), summary=Summary(value=values))
+
+    def _write(self, step: int, **fields: Any) -> None:
+        """Append an event in TensorFlow's record format: length, data, and a checksum of each."""
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.record_writer import masked_crc32c
+
+        data = Event(wall_time=time.time(), step=step, **fields).SerializeToString()
+        parts = (struct.pack("<Q", len(data)), data)
+        whole = b"".join(part + struct.pack("<I", masked_crc32c(part)) for part in parts)
+        if self.file.write(whole) != len(whole):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.file.name)
 
     def close(self) -> None:
-        """Flush and close."""
-        self.writer.close()
+        """Close the file."""
+        self.file.close()
 
 
 def make_console(show: bool) -> Console:

@@ -9,6 +9,8 @@ import dataclasses
 import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -140,27 +142,32 @@ class RunDirectory:
 
         An evaluation that was made only because the run ended there goes too.
         """
-        try:
-            rows = [r for r in logs.read_progress(self.progress.path) if r["step"] <= step]
-        except (OSError, KeyError, ValueError):
-            rows = []  # lost or damaged: the run itself is in the checkpoint
+        rows = [row for row in logs.salvage(self.progress.path) if row["step"] <= step]
         plan, horizon = self.config["plan"], self.config["config"]["horizon"]
         if rows and not due(plan["eval_every"], step - horizon, step):
             rows[-1] = {k: v for k, v in rows[-1].items() if not k.startswith("eval/")}
         self.progress.replace(rows)
-        self.purge_step = step + 1
+        self.purge_step, self.saved_step = step + 1, step or None
         return rows
 
     def record(self, row: Metrics) -> None:
-        """Write a row everywhere."""
-        if self.events is None:
-            self.events = logs.Events(self.path / "events", self.purge_step)
-        self.progress.append(row)
-        self.events.append(row)
+        """Write a row everywhere.
+
+        Raises:
+            DiscError: the disk does not take it.
+        """
+        with self._writing():
+            if self.events is None:
+                self.events = logs.Events(self.path / "events", self.purge_step)
+            self.progress.append(row)
+            self.events.append(row)
 
     def save(self, agent: Agent) -> None:
-        """Write a checkpoint and the policy as it is."""
-        self.progress.flush()
+        """Write the policy as it is, and a checkpoint, after which nothing is left to do.
+
+        Raises:
+            DiscError: the disk does not take it; what was saved before is still there.
+        """
         taken = agent.env.taken
         shape = (agent.num_envs, 0, agent.env.spec.action_size)
         contents = checkpoint.Checkpoint(
@@ -173,9 +180,23 @@ class RunDirectory:
                 "versions": machine.versions(),
             },
         )
-        checkpoint.save(self.checkpoints, contents)
+        with self._writing():
+            self.progress.flush()
+            saving.write_policy(agent, self.path / "policy.disc")
+            checkpoint.save(self.checkpoints, contents)
         self.saved_step = agent.state.step
-        saving.write_policy(agent, self.path / "policy.disc")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Say of what fails what is saved and how to go on."""
+        try:
+            yield
+        except OSError as error:
+            saved = f"saved up to step {self.saved_step:,}" if self.saved_step else "not saved yet"
+            raise DiscError(
+                f"{self.path}: can't be written ({error.strerror or error}); the run is {saved}. "
+                f"Mend that and go on with `disc resume {self.path}`."
+            ) from error
 
     def close(self) -> None:
         """Flush what is open, and let others have the directory."""

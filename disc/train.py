@@ -45,6 +45,7 @@ def train(
     record: Callable[[Metrics], None],
     save: Callable[[], None],
     say: Callable[[str], None],
+    interrupted: Callable[[], bool],
     callbacks: tuple[Callback, ...] = (),
 ) -> Outcome:
     """Iterate until `plan.steps` steps are taken.
@@ -55,6 +56,7 @@ def train(
         record: takes the row of each iteration.
         save: writes a checkpoint.
         say: tells the user something.
+        interrupted: whether to stop after this iteration.
         callbacks: see `Callback`.
 
     Returns:
@@ -63,55 +65,52 @@ def train(
     algorithm, config, env = agent.algorithm, agent.config, agent.env
     act = partial(algorithm.act, config, env.spec)
     explore = partial(algorithm.explore, config, env.spec)
-    with interruptible(say) as interrupted:
-        while agent.state.step < plan.steps:
-            clock, begun = time.perf_counter(), agent.state
-            before = begun.step
-            try:
-                rollouts, metrics = iterate(agent, explore)
-            except NonFinite:
-                agent.state = finite.last_good(begun, agent.state)
-                raise
-            state = agent.state
-            updated = time.perf_counter()
+    while agent.state.step < plan.steps:
+        clock, begun = time.perf_counter(), agent.state
+        before = begun.step
+        try:
+            rollouts, metrics = iterate(agent, explore)
+        except NonFinite:
+            agent.state = finite.last_good(begun, agent.state)
+            raise
+        state = agent.state
+        updated = time.perf_counter()
 
-            checkpoint = due(plan.checkpoint_every, before, state.step)
-            if checkpoint:
-                renew(agent)
-                state = agent.state
-            elif not plan.checkpoint_every:
-                env.taken.clear()  # nothing will ask for them
-            scores = {"eval/return": math.nan, "eval/return_std": math.nan, "eval/length": math.nan}
-            last = state.step >= plan.steps
-            if plan.eval_every and (last or due(plan.eval_every, before, state.step)):
-                with closing(agent.maker.make()) as eval_env:
-                    found = evaluate(
-                        eval_env, act(state), plan.eval_episodes, state.seed, state.step
-                    )
-                scores = {
-                    "eval/return": float(np.mean(found.returns)),
-                    "eval/return_std": float(np.std(found.returns)),
-                    "eval/length": float(np.mean(found.lengths)),
-                }
-            done = time.perf_counter()
-            agent.elapsed += done - clock
-            row = {
-                "step": state.step,
-                "time/elapsed": agent.elapsed,
-                **scores,
-                **describe(rollouts, env.spec),
-                **metrics,
-                "time/evaluating": done - updated,
+        checkpoint = due(plan.checkpoint_every, before, state.step)
+        if checkpoint:
+            renew(agent)
+            state = agent.state
+        elif not plan.checkpoint_every:
+            env.taken.clear()  # nothing will ask for them
+        scores = {"eval/return": math.nan, "eval/return_std": math.nan, "eval/length": math.nan}
+        last = state.step >= plan.steps
+        if plan.eval_every and (last or due(plan.eval_every, before, state.step)):
+            with closing(agent.maker.make()) as eval_env:
+                found = evaluate(eval_env, act(state), plan.eval_episodes, state.seed, state.step)
+            scores = {
+                "eval/return": float(np.mean(found.returns)),
+                "eval/return_std": float(np.std(found.returns)),
+                "eval/length": float(np.mean(found.lengths)),
             }
-            row = {name: float(f"{value:.9g}") for name, value in row.items()}
-            record({**row, "step": state.step})
-            if checkpoint:
-                save()
-            answers = [callback(agent, agent.metrics[-1]) for callback in callbacks]
-            if interrupted():
-                return "interrupted"
-            if any(isinstance(answer, bool | np.bool_) and not answer for answer in answers):
-                return "stopped"
+        done = time.perf_counter()
+        agent.elapsed += done - clock
+        row = {
+            "step": state.step,
+            "time/elapsed": agent.elapsed,
+            **scores,
+            **describe(rollouts, env.spec),
+            **metrics,
+            "time/evaluating": done - updated,
+        }
+        row = {name: float(f"{value:.9g}") for name, value in row.items()}
+        record({**row, "step": state.step})
+        if checkpoint:
+            save()
+        answers = [callback(agent, agent.metrics[-1]) for callback in callbacks]
+        if interrupted() and not last:
+            return "interrupted"
+        if any(isinstance(answer, bool | np.bool_) and not answer for answer in answers):
+            return "stopped"
     return "finished"
 
 
@@ -184,16 +183,17 @@ def describe(rollouts: list[Rollout], spec: Spec) -> Metrics:
 def interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """Turn Ctrl-C and SIGTERM into a question that is asked between iterations.
 
-    A second Ctrl-C raises as usual. Off the main thread, where no handler can be set, signals
-    are left alone.
+    A second Ctrl-C raises as usual; a second SIGTERM, as some schedulers send, changes nothing.
+    Off the main thread, where no handler can be set, signals are left alone.
     """
     caught: list[int] = []
 
     def note(number: int, frame: Any) -> None:
-        if caught:
+        if caught and number == signal.SIGINT:
             raise KeyboardInterrupt
+        if not caught:
+            say("Finishing this iteration …")
         caught.append(number)
-        say("Finishing this iteration …")
 
     main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
