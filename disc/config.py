@@ -9,7 +9,11 @@ from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from typing import Any, Self
 
+import numpy as np
+
 from disc.types import Algorithm, DiscError
+
+LARGEST = 2**62  # of an option: what is beyond can't be counted
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,11 @@ class CommonConfig:
     def __post_init__(self) -> None:
         """Refuse values that make no sense, naming the option."""
         check = Checker(self)
-        check.whole_numbers()
+        check.types()
         check.at_least(1, "horizon")
         check.within(0, 1, "gamma")
-        check("widths", bool(self.widths) and min(self.widths) >= 1, "layers of 1 unit or more")
+        layers = 0 < len(self.widths) <= 100 and min(self.widths) >= 1
+        check("widths", layers, "layers of 1 unit or more, 100 at most")
 
     @property
     def at_once(self) -> int:
@@ -72,9 +77,10 @@ class GaussianConfig(CommonConfig):
 class OffPolicyConfig(CommonConfig):
     """Options of DDPG, TD3, SAC and SQL alike."""
 
-    horizon: int = 500
-    """Environment steps between two rows of the record, over all environments; does not change
-    what is learned, but for where checkpoints fall (ours)."""
+    horizon: int = 200
+    """Environment steps between two rows of the record, over all environments, and between two
+    moments where a run can be stopped; does not change what is learned, but for where checkpoints
+    fall (ours)."""
     steps_per_update: int = 1
     """Environment steps that are collected before the networks are updated, over all
     environments (originals)."""
@@ -120,6 +126,11 @@ class OffPolicyConfig(CommonConfig):
     def updates(self) -> int:
         """K: gradient steps in an update."""
         return round(self.updates_per_step * self.steps_per_update)
+
+    @property
+    def rows(self) -> int:
+        """Rows that a network sees in a gradient step."""
+        return self.batch_size
 
     def suited(self, task: str) -> Self:
         """Fill in the number of random steps."""
@@ -207,18 +218,29 @@ class Checker:
         for option in options:
             self(option, 0 < getattr(self.config, option) < 1, "above 0 and below 1")
 
-    def whole_numbers(self) -> None:
-        """Fields that are counts, and the entries of `widths`, are integers."""
+    def types(self) -> None:
+        """Counts, and the entries of `widths`, are whole, flags are flags, and so on."""
         for field in fields(self.config):
-            if field.type in ("int", "int | None", "tuple[int, ...]"):
-                value = getattr(self.config, field.name)
+            declared, value = str(field.type), getattr(self.config, field.name)
+            if value is None and declared.endswith(" | None"):
+                continue
+            kind = declared.removesuffix(" | None")
+            if kind in ("int", "tuple[int, ...]"):
                 several = value if isinstance(value, tuple) else (value,)
-                whole = all(isinstance(x, Integral) for x in several if x is not None)
-                self(field.name, whole, "whole")
+                self(field.name, all(map(_whole, several)), "whole")
+            elif kind == "float":
+                number = isinstance(value, float | np.floating) or _whole(value)
+                self(field.name, number, "a number")
+            elif kind == "bool":
+                self(field.name, isinstance(value, bool | np.bool_), "true or false")
 
     def below_one(self, *options: str) -> None:
         for option in options:
             self(option, 0 <= getattr(self.config, option) < 1, "at least 0 and below 1")
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, Integral) and abs(int(value)) < LARGEST
 
 
 def make_config(algorithm: Algorithm, options: dict[str, Any]) -> Any:
