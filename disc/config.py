@@ -60,7 +60,8 @@ class CommonConfig:
 
     def smaller(self) -> Self:
         """The config with every learning rate and trust region halved."""
-        sizes = [x.name for x in fields(self) if "learning_rate" in x.name or "_kl" in x.name]
+        names = [field.name for field in fields(self)]
+        sizes = [n for n in names if "learning_rate" in n or "kl" in n.split("_")]
         return replace(self, **{name: 0.5 * getattr(self, name) for name in sizes})
 
 

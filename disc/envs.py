@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from disc import seeding
+from disc import complaints, seeding
+from disc.complaints import RAISED, Misbehaved
 from disc.tasks import Maker, said
 from disc.types import DiscError, Floats, Spec
 
@@ -20,7 +22,7 @@ def describe(env: gym.Env[Any, Any], name: str) -> Spec:
     Raises:
         DiscError: its spaces are not Box, with what to do about it.
     """
-    action, observation = env.action_space, env.observation_space
+    action, observation = (getattr(env, f"{x}_space", None) for x in ("action", "observation"))
     if not isinstance(action, gym.spaces.Box) or action.dtype.kind != "f":
         kind = type(action).__name__ if not isinstance(action, gym.spaces.Box) else "integer Box"
         raise DiscError(
@@ -62,14 +64,15 @@ class Lane:
     """One environment and the episode under way in it."""
 
     env: gym.Env[Any, Any]
+    shape: tuple[int, ...]  # of an observation
     observation: Any = None
     episode_return: float = 0.0
     episode_length: int = 0
     name: tuple[int, int, int] = (0, 0, 0)  # step of the last seeded reset, lane, episodes since
 
     def start(self, seed: int | None = None) -> None:
-        """Start an episode."""
-        self.observation, _ = self.env.reset(seed=seed)
+        """Start an episode; `Misbehaved` says what went wrong with that."""
+        self.observation = complaints.begin(self.env, self.shape, seed)
         self.episode_return, self.episode_length = 0.0, 0
         step, lane, episodes = self.name
         self.name = (step, lane, episodes + 1)
@@ -96,6 +99,10 @@ class Pace:
         self.seconds[side_by_side] = min(seconds, self.seconds.get(side_by_side, seconds))
 
 
+LOOSE = 1000
+"""Arrays of actions that are kept apart: one of a single step is ten times what is in it."""
+
+
 class Environments:
     """The E environments of a run, and all that is needed to bring them back to where they are.
 
@@ -112,8 +119,9 @@ class Environments:
             )
         self.maker, self.name, self.used = maker, maker.name, False
         make: Any = (lambda: maker.source) if maker.single else maker.make
-        self.lanes = [Lane(make()) for _ in range(num_envs)]
-        self.spec = describe(self.lanes[0].env, maker.name)
+        made = [make() for _ in range(num_envs)]
+        self.spec = describe(made[0], maker.name)
+        self.lanes = [Lane(env, self.spec.observation_shape) for env in made]
         self.pace = Pace()
         self.taken: list[Floats] = []  # (E, T, D) each: actions since the last reset
 
@@ -125,36 +133,42 @@ class Environments:
         """
         for e, lane in enumerate(self.lanes):
             if self.used and not self.maker.single:
-                lane.env.close()
-                lane.env = self.maker.make()
+                complaints.shut(lane.env, self.name)
+                lane.env = another(self.maker, f"at step {step}")
             own = seeding.environment_seed(seed, seeding.ENVIRONMENTS, step, e)
             lane.name = (step, e, 0)
             try:
                 lane.start(own)
-            except Exception as error:
-                raise DiscError(
-                    f"{self.name}: the environment raised when reset at step {step} "
-                    f"({said(error)})."
-                ) from error
+            except Misbehaved as error:
+                raise complaints.error(self.name, f"the reset at step {step} {error}") from error
         self.taken, self.used = [], True
+
+    def keep(self, actions: Floats) -> None:
+        """Remember that these actions, (E, T, D), were taken since the last reset."""
+        self.taken.append(actions)
+        if len(self.taken) > LOOSE:
+            self.taken = [np.concatenate(self.taken, axis=1)]
 
     def retrace(self, actions: Floats, bound: Callable[[Floats], Floats]) -> None:
         """Take recorded actions, (E, T, D), from a reset on: brings back the same episodes."""
-        try:
-            for lane, taken in zip(self.lanes, actions, strict=True):
-                for action in taken:
-                    result = lane.env.step(bound(action))
-                    lane.observation, reward, terminated, truncated, _ = result
-                    lane.episode_return += float(reward)
-                    lane.episode_length += 1
-                    if terminated or truncated:
-                        lane.start()
-        except Exception as error:
-            raise DiscError(
-                f"{self.name}: the environment raised when its episode was brought back "
-                f"({said(error)})."
-            ) from error
+        for lane, taken in zip(self.lanes, actions, strict=True):
+            for t, action in enumerate(taken, 1):
+                where = f"{t} of {len(taken)} that bring back the episode"
+                self._retake(lane, bound(action.copy()), where)
         self.taken = [actions] if actions.shape[1] else []
+
+    def _retake(self, lane: Lane, action: Floats, where: str) -> None:
+        result: Any = complaints.NOTHING
+        try:
+            result = lane.env.step(action)
+            lane.observation, reward, terminated, truncated, _ = result
+            lane.episode_return += complaints.number(reward)
+            lane.episode_length += 1
+            if terminated or truncated:
+                lane.start()
+        except RAISED as error:
+            what = complaints.blame(error, result, lane.shape, where, where)
+            raise complaints.error(self.name, what) from error
 
     def where(self) -> Floats:
         """The observations the environments stand at, (E, S)."""
@@ -164,4 +178,30 @@ class Environments:
     def close(self) -> None:
         """Close all."""
         for lane in self.lanes:
-            lane.env.close()
+            complaints.shut(lane.env, self.name)
+
+
+def another(maker: Maker, when: str) -> gym.Env[Any, Any]:
+    """One more environment, in the course of a run.
+
+    Raises:
+        DiscError: it can't be made; says when and why.
+    """
+    try:
+        return maker.make()
+    except DiscError as error:
+        if maker.single:
+            raise
+        what = f"a new environment was needed {when}, and making it failed"
+        cause = error.__cause__ or error
+        raise complaints.error(maker.name, f"{what} ({said(cause)})") from error
+
+
+@contextmanager
+def borrowed(maker: Maker, when: str | None = None) -> Iterator[gym.Env[Any, Any]]:
+    """An environment for a while; `when` in the course of a run says so."""
+    env = another(maker, when) if when else maker.make()
+    try:
+        yield env
+    finally:
+        complaints.shut(env, maker.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from disc import files
 from disc.types import DiscError, Measured, Rollout
 
+NAMED = 4  # bad arrays that the message names; the dump names all
 MEASURED = ("train/objective", "train/value_loss", "train/entropy")
 """Metrics that, where they are measured, are numbers as long as the parameters are."""
 DUMP = "nonfinite.json"
@@ -24,10 +25,12 @@ class NonFinite(DiscError):
     """An update gave a NaN or an infinity; `found` says which and from which batch."""
 
     def __init__(self, step: int, found: dict[str, Any]) -> None:
-        names = ", ".join([*found["metrics"], *found["arrays"]])
+        names = [*found["metrics"], *found["arrays"]]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         super().__init__(
-            f"the update at step {step:,} gave a number that is not finite ({names}); lower the "
-            "learning rate or step size, or look at the rewards and observations."
+            f"the update at step {step:,} gave a number that is not finite "
+            f"({', '.join(names[:NAMED])}{more}); lower the learning rate or step size, let "
+            "--on-nan rollback do so, or look at the rewards and observations."
         )
         self.step, self.found = step, found
 
@@ -48,42 +51,82 @@ def check_measured(measured: Measured, state: Any, rollout: Rollout) -> None:
         raise NonFinite(state.step, describe(measured, state, rollout))
 
 
-def check_parameters(measured: Measured, state: Any, rollout: Rollout) -> None:
-    """Look at all networks, which an update may have spoiled after it measured.
+def check_state(measured: Measured, state: Any, rollout: Rollout) -> None:
+    """Look at all that an update changes, which it may have spoiled after it measured.
+
+    Beside networks, these are their targets and what optimisers remember: where that is infinite,
+    Adam stands still, and nothing else shows it.
 
     Raises:
-        NonFinite: a parameter is NaN or infinite.
+        NonFinite: a number is NaN or infinite.
     """
-    if not bool(_all_finite(state.parameters())):
+    leaves = [x for _, x in _floats(_fields(state))]
+    if not bool(_all_finite(leaves)):
         raise NonFinite(state.step, describe(measured, state, rollout))
 
 
 @jax.jit
-def _all_finite(tree: Any) -> jax.Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+def _all_finite(leaves: list[jax.Array | float]) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+
+def _fields(state: Any) -> dict[str, Any]:
+    """What a state holds, but its replay."""
+    names = [field.name for field in fields(state) if field.name != "replay"]
+    return {name: getattr(state, name) for name in names}
+
+
+def _floats(tree: Any) -> list[tuple[Any, Any]]:
+    """The path and value of what an update computes: floats, and JAX's arrays of them."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return [
+        (path, x)
+        for path, x in leaves
+        if isinstance(x, float) or (isinstance(x, jax.Array) and x.dtype.kind == "f")
+    ]
 
 
 def describe(measured: Measured, state: Any, rollout: Rollout) -> dict[str, Any]:
-    """Which metrics and arrays are not finite, and between which values the newest batch lies."""
+    """Which metrics and arrays are not finite, and between which values the newest batch lies.
+
+    Networks have the names that they have in a policy file; all else follows, under its own.
+    """
     values = {name: float(measured[name]) for name in MEASURED if name in measured}
+    networks = _floats(state.parameters())
+    known = {id(x) for _, x in networks}
+    rest = [(path, x) for path, x in _floats(_fields(state)) if id(x) not in known]
     arrays = {}
-    for path, leaf in jax.tree_util.tree_flatten_with_path(state.parameters())[0]:
+    for path, leaf in [*networks, *rest]:
         wrong = ~np.isfinite(np.asarray(leaf))
         if wrong.any():
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             first = [int(i) for i in np.argwhere(wrong)[0]]
             arrays[name] = {"entries": int(wrong.sum()), "of": int(wrong.size), "first": first}
-    columns = ("observation", "action", "reward", "next_observation")
-    batch = {name: _range(getattr(rollout, name)) for name in columns}
+    steps = len(rollout.reward)
     return {
         "metrics": {n: repr(x) for n, x in values.items() if not math.isfinite(x)},
         "arrays": arrays,
-        "batch": {"steps": len(rollout.reward), "iteration": state.iteration, **batch},
+        "batch": {
+            "steps": steps,
+            "first_step": state.step - steps + 1,
+            "iteration": state.iteration,
+            **_ranges(rollout),
+        },
+        "replay": _ranges(state.replay),
     }
 
 
-def _range(values: np.ndarray[Any, Any]) -> dict[str, float]:
-    return {"min": float(values.min()), "max": float(values.max())}
+def _ranges(steps: Any) -> dict[str, dict[str, float | str]]:
+    """Between which values some steps lie."""
+    ranges = {}
+    for name in ("observation", "action", "reward", "next_observation"):
+        ends = {"min": getattr(steps, name).min(), "max": getattr(steps, name).max()}
+        ranges[name] = {end: _number(float(x)) for end, x in ends.items()}
+    return ranges
+
+
+def _number(x: float) -> float | str:
+    return x if math.isfinite(x) else repr(x)  # JSON has no NaN
 
 
 def last_good(before: Any, now: Any) -> Any:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from disc.envs import describe
+from disc import complaints
+from disc.complaints import RAISED, Misbehaved
+from disc.envs import borrowed, describe
 from disc.tasks import Maker, said
-from disc.types import Spec
+from disc.types import DiscError, Spec
 
 NORMALIZED = "DISC, PPO, PPO-AMBER, TRPO and ACKTR normalise"
+GAUSSIAN = "DISC, PPO, PPO-AMBER, TRPO, ACKTR and Trust-PCL"
 LARGE, SMALL = 1e3, 1e-3
 
 
@@ -31,9 +33,9 @@ class Trial:
     """Some random steps."""
 
     observations: list[Any] = field(default_factory=list)
-    rewards: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)  # of the episodes that ended
-    seconds: float = 0.0
+    seconds: float = 0.0  # in the environment
     fault: str = ""  # what stopped it early
 
 
@@ -43,79 +45,88 @@ def check(maker: Maker, steps: int, seed: int) -> list[Finding]:
     Raises:
         DiscError: it can't be made, or has spaces that no algorithm here can use.
     """
-    with closing(maker.make()) as env:
+    with borrowed(maker) as env:
         spec = describe(env, maker.name)
         first = _try(env, spec, steps, seed)
         found = [*_faults(env, first), *_actions(spec)]
         if first.fault:
             return found
         found += _limit(env, first)
-    with closing(maker.make()) as env:
-        second = _try(env, spec, steps, seed)
-    with closing(maker.make()) as env:
-        other = _try(env, spec, 1, seed + 1)
-    found += [*_observations(first), *_rewards(first), *_repeats(first, second, other)]
+    found += [*_observations(env, first), *_rewards(first)]
+    try:
+        with borrowed(maker) as env:
+            second = _try(env, spec, steps, seed)
+        with borrowed(maker) as env:
+            other = _try(env, spec, 1, seed + 1)
+        if not (second.fault or other.fault):
+            with borrowed(maker) as env:
+                found += _beyond(env, spec, seed)
+    except DiscError as error:
+        what = "Only one can be made, and evaluations and checkpoints need more"
+        found += [Finding("problem", f"{what} ({said(error.__cause__ or error)}); mend that.")]
+    else:
+        found += _repeats(first, second, other)
     found += [Finding("good", f"{steps / first.seconds:,.0f} random steps a second.")]
     return found
 
 
 def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int) -> Trial:
     """Random steps within the bounds, or standard normal where there are none."""
-    rng, trial = np.random.default_rng(seed), Trial()
+    rng, trial, length = np.random.default_rng(seed), Trial(), 0
     low = np.maximum(spec.action_low, -1e30)
     bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high)
-    clock, length = time.perf_counter(), 0
     try:
-        observation, _ = env.reset(seed=seed)
+        observation = complaints.begin(env, spec.observation_shape, seed)
         trial.observations.append(np.array(observation))
-        for _ in range(steps):
+        for step in range(1, steps + 1):
             width = np.where(bounded, spec.action_high - low, 0.0)
             uniform, normal = rng.random(spec.action_size), rng.standard_normal(spec.action_size)
             action = np.where(bounded, low + width * uniform, normal).astype(np.float32)
+            clock = time.perf_counter()
             result = env.step(action.reshape(spec.action_shape))
+            trial.seconds += time.perf_counter() - clock
+            if what := complaints.fault(result, spec.observation_shape, f"at step {step}"):
+                raise Misbehaved(what)
             observation, reward, terminated, truncated, _ = result
             trial.observations.append(np.array(observation))
-            trial.rewards.append(reward)
+            trial.rewards.append(complaints.number(reward))
             length += 1
             if terminated or truncated:
                 trial.lengths.append(length)
                 length = 0
-                observation, _ = env.reset()
+                clock = time.perf_counter()
+                observation = _begin_again(env, spec, step)
+                trial.seconds += time.perf_counter() - clock
                 trial.observations.append(np.array(observation))
-    except Exception as error:
-        where = f"at step {len(trial.rewards) + 1}" if trial.observations else "when reset"
+    except Misbehaved as error:
+        what = f"{error}" if trial.observations else f"the reset {error}"
+        trial.fault = f"{what[0].upper()}{what[1:]}; mend that first."
+    except RAISED as error:
+        where = f"at step {len(trial.rewards) + 1}"
         trial.fault = f"The environment raised {where} ({said(error)}); mend that first."
-    trial.seconds = time.perf_counter() - clock
     return trial
 
 
+def _begin_again(env: gym.Env[Any, Any], spec: Spec, step: int) -> Any:
+    try:
+        return complaints.begin(env, spec.observation_shape)
+    except Misbehaved as error:
+        raise Misbehaved(f"the reset after step {step} {error}") from error
+
+
 def _faults(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
-    """What no algorithm can learn from."""
+    """What no algorithm can learn from, or what does not fit the space."""
     space = env.observation_space
-    for i, x in enumerate(trial.observations):
-        if x.shape != space.shape:
-            trial.fault = trial.fault or "shape"
-            yield Finding(
-                "problem",
-                f"Observation {i} has shape {x.shape}, and the space says {space.shape}; return "
-                "what the space says.",
-            )
-            return
-        if not np.all(np.isfinite(np.asarray(x, np.float32))):
-            trial.fault = trial.fault or "not finite"
-            yield Finding(
-                "problem",
-                f"Observation {i} is not finite in single precision; look for a division by zero, "
-                "or an overflow.",
-            )
-            return
-    for i, reward in enumerate(trial.rewards, 1):
-        if np.size(reward) != 1 or not np.isfinite(float(np.asarray(reward).reshape(-1)[0])):
-            trial.fault = trial.fault or "reward"
-            yield Finding("problem", f"The reward at step {i} is {reward!r}; return one number.")
-            return
     if trial.fault:
         yield Finding("problem", trial.fault)
+        return
+    shape = next((x.shape for x in trial.observations if x.shape != space.shape), None)
+    if shape is not None:
+        yield Finding(
+            "problem",
+            f"There are observations of shape {shape}, and the space says {space.shape}; return "
+            "what the space says.",
+        )
         return
     outside = [i for i, x in enumerate(trial.observations) if not space.contains(x)]
     if outside:
@@ -139,16 +150,33 @@ def _actions(spec: Spec) -> Iterator[Finding]:
     if np.any(reach > 10.0) or np.any(reach < 0.1):
         yield Finding(
             "problem",
-            f"Actions range from {low.min():g} to {high.max():g}. DISC, PPO, PPO-AMBER, TRPO, "
-            "ACKTR and Trust-PCL start with noise of standard deviation 1, which is far from that; "
-            "wrap the environment in gymnasium.wrappers.RescaleAction(env, -1, 1).",
+            f"Actions range from {low.min():g} to {high.max():g}. {GAUSSIAN} start with noise of "
+            "standard deviation 1, which is far from that; wrap the environment in "
+            "gymnasium.wrappers.RescaleAction(env, -1, 1).",
         )
     else:
         yield Finding("good", f"Actions range from {low.min():g} to {high.max():g}.")
 
 
+def _beyond(env: gym.Env[Any, Any], spec: Spec, seed: int) -> Iterator[Finding]:
+    """Whether an action beyond the bounds is endured: a Gaussian has no bounds."""
+    low, high = (np.where(np.isfinite(x), x, 0.0) for x in (spec.action_low, spec.action_high))
+    action = (high + (high - low)).astype(np.float32).reshape(spec.action_shape)
+    try:
+        complaints.begin(env, spec.observation_shape, seed)
+        what = complaints.fault(env.step(action), spec.observation_shape, "then")
+    except RAISED as error:
+        what = said(error)
+    if what:
+        yield Finding(
+            "problem",
+            f"An action beyond the bounds is not endured ({what}). {GAUSSIAN} sample such actions; "
+            "give them --clip-actions, or clip in the environment.",
+        )
+
+
 def _limit(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
-    limit = env.spec.max_episode_steps if env.spec is not None else None
+    limit = _time_limit(env)
     if trial.lengths and max(trial.lengths) == 1:
         yield Finding(
             "note",
@@ -168,7 +196,18 @@ def _limit(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
         yield Finding("good", f"Episodes end after {limit:,} steps at the latest.")
 
 
-def _observations(trial: Trial) -> Iterator[Finding]:
+def _time_limit(env: gym.Env[Any, Any]) -> int | None:
+    """The steps after which an episode is cut, as it was registered or is wrapped."""
+    if env.spec is not None and env.spec.max_episode_steps is not None:
+        return int(env.spec.max_episode_steps)
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            return int(env._max_episode_steps)
+        env = env.env
+    return None
+
+
+def _observations(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
     x = np.stack([np.asarray(x, np.float64).reshape(-1) for x in trial.observations])
     size = np.abs(x).max(axis=0)
     if np.any(size > LARGE):
@@ -176,8 +215,16 @@ def _observations(trial: Trial) -> Iterator[Finding]:
         yield Finding(
             "note",
             f"Observation number {worst} reaches {size[worst]:.3g}. {NORMALIZED} and clip "
-            "observations; for TD3, SAC and SQL scale them to about 1 (gymnasium.wrappers."
-            "TransformObservation).",
+            "observations; for Trust-PCL, TD3, SAC and SQL scale them to about 1 "
+            "(gymnasium.wrappers.TransformObservation).",
+        )
+    tiny = np.flatnonzero((size > 0.0) & (size < SMALL))
+    if len(tiny):
+        yield Finding(
+            "note",
+            f"Observation number {tiny[0]} stays within ±{size[tiny[0]]:.3g}. {NORMALIZED} "
+            "observations; for Trust-PCL, TD3, SAC and SQL scale them to about 1 "
+            "(gymnasium.wrappers.TransformObservation).",
         )
     still = int(np.sum(x.std(axis=0) == 0.0))
     if still == x.shape[1]:
@@ -185,7 +232,10 @@ def _observations(trial: Trial) -> Iterator[Finding]:
     elif still:
         yield Finding("note", f"{still} of {x.shape[1]} observation numbers never changed.")
     if not np.any(size > LARGE) and still < x.shape[1]:
-        yield Finding("good", f"Observations lie within ±{size.max():.3g}.")
+        space: Any = env.observation_space
+        bounded = np.isfinite(space.low).all() and np.isfinite(space.high).all()
+        though = "" if bounded else ", though their space has no bounds"
+        yield Finding("good", f"Observations lie within ±{size.max():.3g}{though}.")
 
 
 def _rewards(trial: Trial) -> Iterator[Finding]:
@@ -208,8 +258,13 @@ def _rewards(trial: Trial) -> Iterator[Finding]:
 
 
 def _repeats(first: Trial, second: Trial, other: Trial) -> Iterator[Finding]:
+    if fault := second.fault or other.fault:
+        yield Finding("problem", f"A second environment fails where the first did not: {fault}")
+        return
     pairs = zip(first.observations, second.observations, strict=False)
     differs = next((i for i, (a, b) in enumerate(pairs) if not np.array_equal(a, b)), None)
+    paid = zip(first.rewards, second.rewards, strict=True)
+    unlike = next((i for i, (a, b) in enumerate(paid, 1) if a != b), None)
     if differs == 0:
         yield Finding(
             "problem",
@@ -222,6 +277,12 @@ def _repeats(first: Trial, second: Trial, other: Trial) -> Iterator[Finding]:
             f"The same seed and actions lead elsewhere from observation {differs} on: runs can't "
             "be repeated, nor resumed exactly. Draw all randomness from self.np_random, and keep "
             "no state outside the environment.",
+        )
+    elif unlike is not None:
+        yield Finding(
+            "problem",
+            f"The same seed and actions are paid differently from step {unlike} on: runs can't be "
+            "repeated, nor resumed exactly. Draw all randomness from self.np_random.",
         )
     elif np.array_equal(first.observations[0], other.observations[0]):
         yield Finding(

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,6 +96,7 @@ def measure(cell: Cell) -> Pace:
     """Learn for a few seconds and evaluate once."""
     from disc.agent import AGENTS
     from disc.config import make_config
+    from disc.envs import borrowed
     from disc.evaluate import evaluate
 
     options = dict(cell.options)
@@ -118,10 +118,10 @@ def measure(cell: Cell) -> Pace:
         **options,
     ) as agent:
         agent.learn(10**9, eval_every=0, checkpoint_every=0, callbacks=[stop], progress=False)
-        with closing(agent.maker.make()) as env:
+        with borrowed(agent.maker) as env:
             limit = (env.spec.max_episode_steps if env.spec else None) or LONGEST
             clock = time.perf_counter()
-            lengths = evaluate(env, agent.policy, 2, 0).lengths
+            lengths = evaluate(env, agent.policy, 2, 0, name=agent.maker.name).lengths
             step = (time.perf_counter() - clock) / max(1, sum(lengths))
     (first, start), (last, end) = marks[WARM - 1], marks[-1]
     return Pace((end - start) / (last - first), step * limit * cell.eval_episodes)

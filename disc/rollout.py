@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from disc import seeding
+from disc import complaints, seeding
+from disc.complaints import NUMBERS, RAISED, number
 from disc.envs import Environments, Lane
-from disc.tasks import said
-from disc.types import Actor, DiscError, Floats, Rollout
+from disc.types import Actor, Floats, Rollout
 
 LEAST_SIDE_BY_SIDE = 16
 """Steps of an environment below which starting threads costs more than it can save."""
@@ -54,9 +54,9 @@ def collect(
         parts = [run(e) for e in range(count)]
     env.pace.note(side_by_side, (time.perf_counter() - clock) / n)
     if count == 1:
-        env.taken.append(parts[0].action[None])
+        env.keep(parts[0].action[None])
         return parts[0]
-    env.taken.append(np.stack([part.action for part in parts]))
+    env.keep(np.stack([part.action for part in parts]))
     joined = Rollout(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     return joined._replace(log_std=actor.log_std)
 
@@ -73,38 +73,37 @@ def _run(
     finals: dict[int, Any] = {}
     episodes: list[tuple[float, int]] = []
     t, taken, acting = 0, 0, actor.episode(*lane.name)
+    result: Any = complaints.NOTHING
     try:
         for t in range(steps):
-            observations[t] = _flat(lane.observation)
+            observations[t] = np.asarray(lane.observation).reshape(size)
             action, mean = acting(observations[t], noise[t])
             actions[t], means[t] = action, mean
             result = lane.env.step(actor.bound(action))
-            lane.observation, reward, terminated, truncated, _ = result
             taken = t + 1
+            lane.observation, reward, terminated, truncated, _ = result
+            if not isinstance(reward, NUMBERS):
+                reward = number(reward)
             rewards[t] = reward
             lane.episode_return += float(reward)
             lane.episode_length += 1
             if terminated or truncated:
-                terminations[t], truncations[t] = terminated, truncated
-                finals[t] = np.array(lane.observation)  # a reset may write into the same array
+                terminations[t], truncations[t] = bool(terminated), bool(truncated)
+                final = np.array(lane.observation)  # a reset may write into the same array
+                finals[t] = final.reshape(size)
                 episodes.append((lane.episode_return, lane.episode_length))
                 lane.start()
                 acting = actor.episode(*lane.name)
         following = np.empty_like(observations)
         following[:-1] = observations[1:]
-        following[-1] = _flat(lane.observation)
+        following[-1] = np.asarray(lane.observation).reshape(size)
         for row, final in finals.items():
-            following[row] = _flat(final)
-    except Exception as error:
+            following[row] = final
+    except RAISED as error:
         _finite(env.name, observations[1 : t + 1], rewards[:t], step_of)
-        if np.size(lane.observation) != size:
-            raise DiscError(
-                f"{env.name}: the observation at step {step_of(taken - 1)} has shape "
-                f"{np.shape(lane.observation)}, not {env.spec.observation_shape}."
-            ) from error
-        raise DiscError(
-            f"{env.name}: the environment raised at step {step_of(t)} ({said(error)})."
-        ) from error
+        now = f"{step_of(t)}{_beyond(env, actor, actions[t])}"
+        what = complaints.blame(error, result, lane.shape, f"{step_of(taken - 1)}", now)
+        raise complaints.error(env.name, what) from error
     _finite(env.name, following, rewards, step_of)
     border = np.zeros(steps, np.bool_)
     border[-1] = True
@@ -123,20 +122,22 @@ def _run(
     )
 
 
-def _flat(observation: Any) -> Any:
-    return np.asarray(observation).reshape(-1)
+def _beyond(env: Environments, actor: Actor, action: Floats) -> str:
+    """What may be why an environment raised: an action that it does not expect."""
+    sent, spec = actor.bound(action).reshape(-1), env.spec
+    if np.all((spec.action_low <= sent) & (sent <= spec.action_high)):
+        return ""
+    return ", given an action beyond its bounds (--clip-actions holds it within them)"
 
 
 def _finite(
     name: str, observations: Floats, rewards: Floats, step_of: Callable[[int], int]
 ) -> None:
     """Name the first step that gave a NaN or an infinity."""
-    for what, values in (("reward", rewards), ("observation", observations)):
-        finite = np.isfinite(values)
-        if not finite.all():
-            rows = finite if finite.ndim == 1 else finite.all(axis=1)
-            bad = np.flatnonzero(~rows)
-            raise DiscError(
-                f"{name}: the {what} at step {step_of(int(bad[0]))} is not finite; mend the "
-                "environment (NaN or infinity, or beyond single precision)."
-            )
+    seen, paid = np.isfinite(observations), np.isfinite(rewards)
+    if seen.all() and paid.all():
+        return
+    row = int(np.argmin(seen.all(axis=1) & paid))
+    what, value = ("reward", rewards[row]) if not paid[row] else ("observation", observations[row])
+    what = f"the {what} at step {step_of(row)} {complaints.not_finite(value)}"
+    raise complaints.error(name, what)

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from disc import files
+from disc.complaints import shut
 from disc.raycast import Frame, RayCaster
 from disc.types import DiscError
 
@@ -131,17 +132,18 @@ def _open(
     model, data = (getattr(env.unwrapped, name, None) for name in ("model", "data"))
     mujoco = sys.modules.get("mujoco")  # an environment that uses it has imported it
     if mujoco and isinstance(model, mujoco.MjModel) and isinstance(data, mujoco.MjData):
-        stack.enter_context(closing(env))
+        stack.callback(shut, env, type(env.unwrapped).__name__)
         return env, RayCaster(model, data, width, height).draw, "raycast"
 
     name = env.spec.id if env.spec else type(env.unwrapped).__name__
-    env.close()
+    shut(env, name)
     if "rgb_array" not in env.metadata.get("render_modes", []):
         raise RenderError(
             f"{name} cannot be filmed because it does not draw itself: "
             "choose an environment with 'rgb_array' among its render modes."
         )
-    env = stack.enter_context(closing(env_factory("rgb_array")))
+    env = env_factory("rgb_array")
+    stack.callback(shut, env, name)
 
     def draw() -> Frame:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 import disc
 from disc import DISC, TD3, DiscError, logs
-from disc.agent import AGENTS, Agent
+from disc.agent import ACKTR, AGENTS, Agent, TrustPCL
 from disc.finite import NonFinite
 from tests.compare import assert_equal_trees
 from tests.small import QUIET, small
@@ -83,6 +83,60 @@ def test_a_bad_parameter_is_seen_in_its_iteration_and_named(
     assert agent.state.step == 512
 
 
+def with_leaf(state: Any, words: tuple[str, ...], value: float) -> Any:
+    """The state with one entry of the first array whose name has all the words changed."""
+    names = [field.name for field in fields(state) if field.name != "replay"]
+    tree = {name: getattr(state, name) for name in names}
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    values = [leaf for _, leaf in leaves]
+    at = next(
+        i
+        for i, (path, leaf) in enumerate(leaves)
+        if isinstance(leaf, jax.Array)
+        and leaf.dtype.kind == "f"
+        and all(word in jax.tree_util.keystr(path) for word in words)
+    )
+    values[at] = values[at].ravel().at[0].set(value).reshape(values[at].shape)
+    return replace(state, **jax.tree.unflatten(structure, values))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "value"),
+    [
+        (DISC, ("policy", "nu"), np.inf),  # Adam would stand still
+        (DISC, ("value", "mu"), np.nan),
+        (ACKTR, ("policy", "bases"), np.nan),
+        (TrustPCL, ("targets",), np.inf),
+        (TD3, ("target",), np.nan),
+    ],
+)
+def test_what_is_no_parameter_is_seen_in_its_iteration_too(
+    kind: type[Agent], words: tuple[str, ...], value: float, tmp_path: Path
+) -> None:
+    def spoil(config: Any, state: Any, metrics: dict[str, Any]) -> Any:
+        return (with_leaf(state, words, value) if state.step == 512 else state), metrics
+
+    with pytest.raises(NonFinite, match=r"update at step 512 .*--on-nan rollback"):
+        small(spoiled(kind, spoil)).learn(1024, out=tmp_path / "run", **QUIET)
+    found = json.loads((tmp_path / "run" / "nonfinite.json").read_text())
+    assert all(word in next(iter(found["arrays"])) for word in words)
+    assert found["batch"]["first_step"] == 512 - found["batch"]["steps"] + 1
+    assert found["replay"]["reward"]["min"] < found["replay"]["reward"]["max"]
+
+
+def test_an_environment_is_not_blamed_for_actions_that_are_none(tmp_path: Path) -> None:
+    """A policy that an update spoiled is found out before what an environment made of it."""
+    with pytest.raises(NonFinite, match="policy/"):
+        small(spoiled(TD3, parameters_at(528))).learn(1024, out=tmp_path / "run", **QUIET)
+    text = (tmp_path / "run" / "nonfinite.json").read_text()
+    assert "NaN" not in text  # JSON has none
+
+
+def test_a_message_names_a_few_arrays() -> None:
+    found = {"metrics": {"a": "nan"}, "arrays": dict.fromkeys("bcdefg")}
+    assert "(a, b, c, d and 3 more)" in str(NonFinite(5, found))
+
+
 def test_a_bad_measurement_is_named(tmp_path: Path) -> None:
     with pytest.raises(NonFinite, match="train/objective"):
         small(spoiled(DISC, objective_at(512))).learn(2048, out=tmp_path / "run", **QUIET)
@@ -109,7 +163,7 @@ def test_rollback_goes_on_with_half_the_step(
     assert [row["step"] for row in rows] == [256, 512, 768, 1024]
     assert (tmp_path / "run" / "nonfinite.json").exists()
 
-    resumed = disc.resume(tmp_path / "run", 1280, progress=False)
+    resumed = disc.resume(tmp_path / "run", 1280, env="tests.environments:wide", progress=False)
     assert resumed.config == agent.config
     agent.learn(256, progress=False, **plan)
     assert_equal_trees(resumed.state.parameters(), agent.state.parameters())
@@ -138,5 +192,8 @@ def test_every_algorithm_has_a_step_that_can_be_smaller(name: str) -> None:
     smaller = config.smaller()
     changed = [field for field in vars(config) if getattr(config, field) != getattr(smaller, field)]
     assert changed
+    if name == "acktr":
+        trust = {"target_kl", "kl_clip", "value_kl_clip", "value_learning_rate"}
+        assert set(changed) == trust
     for field in changed:
         assert getattr(smaller, field) == 0.5 * getattr(config, field)

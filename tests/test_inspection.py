@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from benchmarks.faults import broken
 from disc import DiscError, cli
 from disc.inspection import check
 from disc.tasks import Maker
@@ -58,12 +60,41 @@ def test_nothing_to_complain_of() -> None:
 
 COUNTER = itertools.count()
 
+
+def careful(self: Any, action: Any) -> Any:
+    assert np.all(np.abs(action) <= 1.0), "too far"
+    return Fine.step(self, action)
+
+
+def only(self: Any) -> None:
+    if broken.Sound.made:
+        raise ConnectionError("the port is in use")
+    broken.Sound.made += 1
+
+
+def second(self: Any) -> Any:
+    """The first environment takes a hundred steps."""
+    broken.Sound.taken += 1
+    if broken.Sound.taken > 100:
+        raise RuntimeError("this is not the arena I know")
+    return self.state
+
+
 PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "NaN": ({"observed": lambda self: np.full(1, np.nan, np.float32)}, "is not finite"),
     "infinity": ({"observed": lambda self: np.full(1, np.inf)}, "is not finite"),
     "shape": ({"observed": lambda self: np.zeros(3, np.float32)}, r"shape \(3,\)"),
-    "reward NaN": ({"reward": lambda self: np.nan}, "return one number"),
-    "reward array": ({"reward": lambda self: np.zeros(2)}, "return one number"),
+    "reward NaN": ({"reward": lambda self: np.nan}, "reward at step 1 is not finite"),
+    "reward array": ({"reward": lambda self: np.zeros(2)}, "not one number"),
+    "reward text": ({"reward": lambda self: "much"}, "'much', not one number"),
+    "reward None": ({"reward": lambda self: None}, "None, not one number"),
+    "random rewards": ({"reward": lambda self: float(next(COUNTER))}, "paid differently"),
+    "text": ({"observed": lambda self: np.array(["left"])}, "not an array of numbers"),
+    "column": ({"observed": lambda self: self.state[:, None]}, r"shape \(1, 1\)"),
+    "exits": ({"observed": lambda self: sys.exit(0)}, "SystemExit"),
+    "bounds": ({"step": careful}, "--clip-actions"),
+    "one only": ({"__init__": only}, "the port is in use.*mend that"),
+    "second fails": ({"observed": second}, "A second environment fails .*the arena"),
     "no limit": ({"ended": lambda self: False}, "TimeLimit"),
     "wide actions": (
         {"action_space": gym.spaces.Box(-100.0, 100.0, (1,), np.float32)},
@@ -91,6 +122,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_problem(name: str) -> None:
     changes, words = PROBLEMS[name]
+    broken.restart()
     problems = found(make(**changes))["problem"]
     assert len(problems) == 1
     assert re.search(words, problems[0])
@@ -100,12 +132,44 @@ def raises(self: Any, *_: Any, **__: Any) -> Any:
     raise RuntimeError("the motor is on fire")
 
 
-@pytest.mark.parametrize(("method", "where"), [("step", "at step 1"), ("reset", "when reset")])
-def test_an_environment_that_raises(method: str, where: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [("step", "The environment raised at step 1"), ("reset", "The reset raised")],
+)
+def test_an_environment_that_raises(method: str, what: str) -> None:
     problems = found(make(**{method: raises}))["problem"]
-    assert problems == [
-        f"The environment raised {where} (RuntimeError: the motor is on fire); mend that first."
-    ]
+    assert problems == [f"{what} (RuntimeError: the motor is on fire); mend that first."]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (broken.OldStep, "returned 4 values at step 30, and five are needed"),
+        (broken.OldReset, r"returned an array .* \(observation, info\) is needed"),
+        (broken.OldPair, r"returned an array .* \(observation, info\) is needed"),
+        (broken.LaterResetRaises, "The reset after step 40 raised .*fell off its table"),
+        (broken.ObservationHuge, "beyond single precision"),
+    ],
+)
+def test_a_fault_that_comes_later(kind: Any, says: str) -> None:
+    broken.restart()
+    problems = [x.text for x in check(Maker(lambda: kind(30)), 100, 0) if x.kind == "problem"]
+    assert len(problems) == 1
+    assert re.search(says, problems[0])
+
+
+def test_what_is_odd_but_works_is_no_problem() -> None:
+    broken.restart()
+    for kind in (broken.CloseRaises, broken.RewardArray, broken.EndOne, broken.ActionSpoiled):
+        assert not found(kind)["problem"]
+
+
+def test_a_wrapped_time_limit_is_found() -> None:
+    def limited() -> Any:
+        return gym.wrappers.TimeLimit(broken.Endless(), 500)
+
+    texts = [finding.text for finding in check(Maker(limited), 100, 0)]
+    assert "Episodes end after 500 steps at the latest." in texts
 
 
 NOTES: dict[str, tuple[dict[str, Any], str]] = {
@@ -113,6 +177,10 @@ NOTES: dict[str, tuple[dict[str, Any], str]] = {
     "tiny rewards": ({"reward": lambda self: 1e-5}, "reward_scale"),
     "no rewards": ({"reward": lambda self: 0.0}, "All rewards were 0"),
     "large observations": ({"observed": lambda self: 1e5 * self.state}, "reaches"),
+    "tiny observations": (
+        {"observed": lambda self: 1e-6 * self.state, "first": lambda self: np.zeros(1)},
+        "stays within",
+    ),
     "outside its space": ({"observed": lambda self: self.state + 2.0}, "outside the space"),
     "bandit": ({"ended": lambda self: True}, "a bandit"),
     "unbounded actions": (

@@ -117,7 +117,7 @@ def test_an_episode_goes_on_in_the_next_batch() -> None:
         ("raise", "raised at step 1700 .*motor is on fire"),
         ("nan-observation", "observation at step 1700 is not finite"),
         ("inf-reward", "reward at step 1700 is not finite"),
-        ("shape", r"observation at step 1701 has shape \(3,\), not \(1,\)"),
+        ("shape", r"observation at step 1700 has shape \(3,\), not \(1,\)"),
     ],
 )
 def test_faults_name_the_environment_and_the_step(fault: str, says: str) -> None:
