@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from disc import (
+    budget,
     distributions,
     importance,
     minibatch,
@@ -72,6 +73,7 @@ State = TypeVar("State", bound=ActorCritic)
 
 def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict[str, Any]:
     """The fields of a fresh `ActorCritic`, both networks with Adam."""
+    budget.check_batches(config, length, spec)
     policy, value = init_networks(config, spec, seed)
     return {
         "policy": optim.init(policy),

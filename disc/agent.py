@@ -11,11 +11,12 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from disc import logs, machine, policy, recovery, runs, saving
+from disc import logs, machine, policy, recovery, runs, saving, untrusted
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
 from disc.config import make_config
-from disc.envs import Environments
+from disc.envs import Environments, borrowed
 from disc.policies import Policy
+from disc.record import Record
 from disc.runs import OnNan, RunDirectory
 from disc.tasks import Maker, Source
 from disc.train import Callback, Plan, interruptible, renew, train
@@ -58,12 +59,13 @@ class Agent:
             )
         self.threads = threads or machine.available_cores()
         machine.configure_jax(self.threads)
+        machine.forget_programs()
         self.maker = Maker(env, env_kwargs or {})
         self.config = self.config.suited(self.maker.name)
         self.env = Environments(self.maker, num_envs)
         self.state: Any = self.algorithm.init(self.config, self.env.spec, num_envs, seed)
         self.elapsed = 0.0  # seconds of training, over all processes that took part
-        self.metrics: list[Metrics] = []  # the rows of `progress.csv`
+        self._record = Record()
         self._started = False
         self._untraced = False  # the actions since the last reset were not kept
         self._acting: tuple[Any, Policy] | None = None
@@ -77,6 +79,15 @@ class Agent:
     def num_envs(self) -> int:
         """E."""
         return len(self.env.lanes)
+
+    @property
+    def metrics(self) -> Record:
+        """The rows of `progress.csv`, a dictionary each."""
+        return self._record
+
+    @metrics.setter
+    def metrics(self, rows: Iterable[Metrics]) -> None:
+        self._record = Record(rows)
 
     @property
     def policy(self) -> Policy:
@@ -129,8 +140,9 @@ class Agent:
         plan = Plan(self.state.step + int(steps), eval_every, eval_episodes, checkpoint_every)
         callbacks = tuple(callbacks)
         runs.check_plan(plan)
-        if plan.eval_every and self.maker.single:
-            self.maker.make().close()  # better to fail now than at the first evaluation
+        if plan.eval_every:
+            with borrowed(self.maker, "to evaluate in"):
+                pass  # better to fail now than at the first evaluation
         runs.check_on_nan(on_nan, out is not None)
         directory = RunDirectory.create(Path(out), self, plan, on_nan) if out is not None else None
         return self._run(plan, directory, callbacks, progress)
@@ -143,6 +155,7 @@ class Agent:
         progress: bool,
     ) -> Self:
         try:
+            machine.forget_programs()
             return self._train(plan, directory, callbacks, progress)
         finally:
             if directory is not None:
@@ -237,8 +250,15 @@ class Agent:
                 **options,
             }
         known = {field.name for field in dataclasses.fields(cls.algorithm.Config)}
-        saved = {name: value for name, value in info["config"].items() if name in known}
-        agent = cls(env, **{"seed": info["seed"], **saved, **options})
+        try:
+            saved = {name: value for name, value in info["config"].items() if name in known}
+            options = {"seed": info["seed"], **saved, **options}
+        except untrusted.MALFORMED as error:
+            raise DiscError(f"{path}: this policy file is not complete ({error}).") from error
+        config = make_config(cls.algorithm, {n: x for n, x in options.items() if n in known})
+        if config.widths != tuple(map(len, file.policy.biases[:-1])):  # before they are made
+            raise DiscError(f"{path}: its networks do not have the widths {config.widths}.")
+        agent = cls(env, **options)
         agent.state = saving.read_networks(agent.state, file)
         return agent
 

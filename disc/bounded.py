@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from disc.policies import Policy
+from disc.policies import LARGEST, Policy
 from disc.types import Floats
 
 LOG_STD_RANGE = (-20.0, 2.0)  # of SAC's policy (original)
@@ -44,6 +44,10 @@ class Bounded(Policy):
         """An action within ±1 in the environment's units."""
         low, high = self.action_low, self.action_high
         return self.clip(0.5 * (low + high) + 0.5 * (high - low) * squashed)
+
+    def numbers(self) -> tuple[Floats, ...]:
+        """All that must be finite: the bounds too."""
+        return (*super().numbers(), self.action_low, self.action_high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +121,17 @@ class Deterministic(Bounded):
     def check(self, inputs: int = 0, outputs: int = 1) -> None:
         """Refuse arrays that do not fit together."""
         super().check(inputs, outputs)
-        if not self.exploration >= 0.0:
+        if not 0.0 <= self.exploration < LARGEST:
             raise ValueError(f"exploration can't be {self.exploration}")
         hidden = [bias.shape for bias in self.biases[:-1]]
         if self.scales and not (
             hidden == [x.shape for x in self.scales] == [x.shape for x in self.shifts]
         ):
             raise ValueError("the layer normalisation does not fit the layers")
+
+    def numbers(self) -> tuple[Floats, ...]:
+        """All that must be finite."""
+        return (*super().numbers(), *self.scales, *self.shifts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from disc import runs
+from disc import runs, sound, untrusted
 from disc.algos import ALGORITHMS
 from disc.config import make_config
 from disc.tasks import Maker
@@ -37,7 +37,8 @@ class Arm(NamedTuple):
         """What its directories are called: the algorithm and the options that tell it apart."""
         run = {"num_envs": self.num_envs} if self.num_envs != 1 else {}
         options = sorted({**self.options, **run, **self.env_kwargs}.items())
-        return "_".join([self.algorithm, *(f"{name}={plain(value)}" for name, value in options)])
+        words = [f"{plain(name)}={plain(value)}" for name, value in options]
+        return "_".join([self.algorithm, *words])
 
 
 class Figure(NamedTuple):
@@ -215,7 +216,7 @@ def from_json(text: str, path: Path) -> Experiment:
         DiscError: it is damaged.
     """
     try:
-        fields = json.loads(text)
+        fields = untrusted.parse(text)
         fields["arms"] = tuple(Arm(**arm) for arm in fields["arms"])
         figures = [
             {**x, "arms": tuple(x["arms"]), "metric": tuple(x["metric"])} for x in fields["figures"]
@@ -223,9 +224,12 @@ def from_json(text: str, path: Path) -> Experiment:
         fields["figures"] = tuple(Figure(**figure) for figure in figures)
         for name in ("tasks", "seeds"):
             fields[name] = tuple(fields[name])
-        return Experiment(**fields)
-    except (TypeError, ValueError, KeyError) as error:
-        raise DiscError(f"{path}: can't be read as an experiment ({error}).") from error
+        found = Experiment(**fields)
+        sound.check(found)
+        return found
+    except (DiscError, *untrusted.MALFORMED) as error:
+        why = str(error).removesuffix(".")
+        raise DiscError(f"{path}: can't be read as an experiment ({why}).") from error
 
 
 def _flag(name: str, value: Any) -> list[str]:
@@ -244,4 +248,5 @@ def _comparable(value: Any) -> Any:
 def plain(value: Any) -> str:
     """A value as a part of a file's name."""
     text = "-".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return re.sub(r"[^\w.+-]", "-", text)
+    text = re.sub(r"[^\w.+-]", "-", text)
+    return text if text.strip(".") else "-" * max(1, len(text))  # no way up

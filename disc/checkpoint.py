@@ -8,6 +8,7 @@ actions since the last reset; taking them again brings the environments back.
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,8 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import files
-from disc import replay as replays
+from disc import files, packing, untrusted
 from disc.types import DiscError, Floats
 
 FORMAT = "disc-checkpoint"
@@ -38,7 +38,7 @@ def save(directory: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint and remove all but it and the one before it."""
     state = checkpoint.state
     arrays = {f"state/{name}": leaf for name, leaf in _leaves(state).items()}
-    arrays |= {f"replay/{name}": array for name, array in replays.pack(state.replay).items()}
+    arrays |= {f"replay/{name}": array for name, array in packing.pack(state.replay).items()}
     arrays |= {"environments/taken": checkpoint.taken, "environments/where": checkpoint.where}
     header = {"format": FORMAT, "format_version": FORMAT_VERSION, **checkpoint.info}
     directory.mkdir(exist_ok=True)
@@ -62,17 +62,36 @@ def prune(path: Path) -> None:
 def load(path: Path, fresh: State) -> Checkpoint:
     """Read a checkpoint; `fresh` is an initial state of the same run and gives the structure.
 
+    A replay may fill most of the memory, so there is never a second one: it is read from the disk
+    into that of `fresh`, which must not be used again.
+
     Raises:
         DamagedError: the file is not as it was written.
         DiscError: it is missing, or of another run's shape.
     """
-    arrays, info = files.read_tensors(path, FORMAT, FORMAT_VERSION)
+    arrays, info = files.read_tensors(path, FORMAT, FORMAT_VERSION, mapped=True)
     try:
+        taken, where = (np.array(arrays[f"environments/{name}"]) for name in ("taken", "where"))
         state = _restore(fresh, arrays)
-        taken, where = arrays["environments/taken"], arrays["environments/where"]
-    except (KeyError, ValueError, TypeError) as error:
+        found = Checkpoint(state, taken, where, info)
+        _check(found, fresh)
+    except untrusted.MALFORMED as error:
         raise DiscError(f"{path}: does not fit this run's options ({error}).") from error
-    return Checkpoint(state, taken, where, info)
+    return found
+
+
+def _check(found: Checkpoint, fresh: Any) -> None:
+    """Raise if it is another run's, or no run's at all."""
+    state, envs = found.state, len(fresh.normalizer.running)
+    sizes = [fresh.replay._asdict()[name].shape[-1] for name in ("action", "observation")]
+    steps = found.taken.shape[1]
+    for array, shape in ((found.taken, (envs, steps, sizes[0])), (found.where, (envs, sizes[1]))):
+        if array.shape != shape or array.dtype != np.float32:
+            raise ValueError(f"environments/ is {array.dtype} of shape {array.shape}")
+    if state.seed != fresh.seed or state.step < envs * steps or state.iteration < 0:
+        raise ValueError(f"seed {state.seed}, step {state.step}, iteration {state.iteration}")
+    if not 0.0 <= float(found.info["elapsed"]) < math.inf:
+        raise ValueError(f"{found.info['elapsed']} seconds")
 
 
 def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]:
@@ -116,11 +135,13 @@ def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
         array = arrays[f"state/{jax.tree_util.keystr(path)}"]
         if array.shape != np.shape(blank):
             raise ValueError(f"{jax.tree_util.keystr(path)} has shape {array.shape}")
+        if array.dtype.kind != np.asarray(blank).dtype.kind:
+            raise ValueError(f"{jax.tree_util.keystr(path)} is {array.dtype}")
         if isinstance(blank, int | float):
             return type(blank)(array.item())
-        return jnp.asarray(array) if isinstance(blank, jax.Array) else array
+        return jnp.array(array) if isinstance(blank, jax.Array) else np.array(array)
 
     tree = jax.tree_util.tree_map_with_path(place, _tree(fresh))
     prefix = "replay/"
     packed = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
-    return dataclasses.replace(fresh, **tree, replay=replays.unpack(packed, fresh.replay))
+    return dataclasses.replace(fresh, **tree, replay=packing.unpack(packed, fresh.replay))

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -41,8 +40,8 @@ from disc.tasks import TASKS, Maker
 from disc.train import Plan
 from disc.types import DiscError
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(highlight=False, soft_wrap=True, stderr=True)
+out = Console(emoji=False, highlight=False, soft_wrap=True)
+err = Console(emoji=False, highlight=False, soft_wrap=True, stderr=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -124,6 +123,7 @@ def train(command: Any) -> None:
     with agent:
         _finish(
             where,
+            options.env,
             lambda: agent.learn(
                 options.steps,
                 out=where,
@@ -134,20 +134,21 @@ def train(command: Any) -> None:
             ),
         )
     if options.video:
-        deployed.watch(Watch(where, seconds=10.0))
+        deployed.watch(Watch(where, seconds=10.0, env=options.env))
 
 
 def resume_run(command: Resume) -> None:
     """`disc resume`."""
-    _finish(command.run, lambda: resume(command.run, command.steps, threads=command.threads))
+    run, steps, env = command.run, command.steps, command.env
+    _finish(run, env, lambda: resume(run, steps, env=env, threads=command.threads))
 
 
-def _finish(where: Path, learn: Callable[[], Agent]) -> None:
+def _finish(where: Path, env: str | None, learn: Callable[[], Agent]) -> None:
     """Train, say how to go on if interrupted, and draw the curve at the end."""
     try:
         agent = learn()
     except KeyboardInterrupt:
-        err.print(f"Stopped. Go on with: disc resume {shlex.quote(str(where))}", markup=False)
+        err.print(f"Stopped. Go on with: {runs.command(where, env)}", markup=False)
         sys.exit(130)
     plots.curves([where], where / "curve.png")
     if any("is/rho_last" in row for row in agent.metrics):

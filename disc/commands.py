@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +11,15 @@ from rich.console import Console
 
 from disc import board, experiments, machine, probe, report, runs, sweep
 from disc.cells import Experiment
-from disc.envs import describe
+from disc.envs import borrowed, describe
 from disc.jobs import Backend, Local
 from disc.options import Report, Reproduce, Sweep, Sweeping
 from disc.sweep import Board, Status
 from disc.tasks import Maker
 from disc.types import DiscError
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(highlight=False, stderr=True)  # wraps, as a live table must
+out = Console(emoji=False, highlight=False, soft_wrap=True)
+err = Console(emoji=False, highlight=False, stderr=True)  # wraps, as a live table must
 
 
 def tell(text: str) -> None:
@@ -97,7 +96,7 @@ def _check_environments(found: list[Status]) -> None:
         for cell in cells
     }
     for maker in makers.values():
-        with closing(maker.make()) as env:
+        with borrowed(maker) as env:
             describe(env, maker.name)
 
 

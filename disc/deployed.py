@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ from rich.text import Text
 from disc import evaluate as evaluation
 from disc import policy as policies
 from disc import runs, video
-from disc.envs import describe
+from disc.envs import borrowed, describe
 from disc.options import Eval, Info, Watch
 from disc.tasks import Maker
 from disc.types import DiscError
+from disc.untrusted import printable
 
-out = Console(highlight=False, soft_wrap=True)
+out = Console(emoji=False, highlight=False, soft_wrap=True)
+err = Console(emoji=False, highlight=False, soft_wrap=True, stderr=True)
 
 
 def evaluate(command: Eval) -> None:
@@ -27,11 +29,16 @@ def evaluate(command: Eval) -> None:
     file, maker = _open(command.policy, command.env)
     if command.episodes < 1:
         raise DiscError(f"--episodes must be at least 1, not {command.episodes}.")
-    env = maker.make()
-    _check_fit(file, env, maker)
-    with closing(env):
+    with borrowed(maker) as env:
+        _check_fit(file, env, maker)
         found = evaluation.evaluate(
-            env, file.policy, command.episodes, command.seed, deterministic=not command.stochastic
+            env,
+            file.policy,
+            command.episodes,
+            command.seed,
+            deterministic=not command.stochastic,
+            name=maker.name,
+            say=cache(err.print),
         )
     sampled = command.stochastic or file.policy.sampled_only
     kind = "sampled" if sampled else "deterministic"
@@ -47,9 +54,8 @@ def watch(command: Watch) -> None:
     """`disc watch`."""
     file, maker = _open(command.policy, command.env)
     default = command.policy if command.policy.is_dir() else command.policy.parent
-    env = maker.make()
-    _check_fit(file, env, maker)
-    env.close()
+    with borrowed(maker) as env:
+        _check_fit(file, env, maker)
 
     file.policy.seed(command.seed)
 
@@ -79,7 +85,7 @@ def info(command: Info) -> None:
     path = _policy_path(command.policy)
     file = policies.read(path)
     said, acting = file.info, file.policy
-    scores = said.get("scores", {})
+    scores = _table(said.get("scores"))
     table = Table(box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column()
@@ -90,19 +96,31 @@ def info(command: Info) -> None:
         "gives": f"actions of shape {acting.action_shape}",
         "network": " → ".join(str(w.shape[0]) for w in acting.weights)
         + f" → {acting.biases[-1].size}",
-        "trained": f"{said.get('step', 0):,} steps, seed {said.get('seed')}",
+        "trained": f"{_number(said.get('step', 0), ',')} steps, seed {said.get('seed')}",
     }
     for name in ("last_evaluation", "best_evaluation"):
-        if name in scores:
-            score = scores[name]
-            rows[name.replace("_", " ")] = (
-                f"{score['return']:,.1f} ± {score['return_std']:,.1f} at step {score['step']:,}"
-            )
-    rows["options"] = ", ".join(f"{k}={v}" for k, v in said.get("config", {}).items())
-    rows["versions"] = ", ".join(f"{k} {v}" for k, v in said.get("versions", {}).items())
+        if score := _table(scores.get(name)):
+            found, spread = (_number(score.get(x), ",.1f") for x in ("return", "return_std"))
+            step = _number(score.get("step"), ",")
+            rows[name.replace("_", " ")] = f"{found} ± {spread} at step {step}"
+    rows["options"] = ", ".join(f"{k}={v}" for k, v in _table(said.get("config")).items())
+    rows["versions"] = ", ".join(f"{k} {v}" for k, v in _table(said.get("versions")).items())
     for name, text in rows.items():
-        table.add_row(name, Text(text))
+        table.add_row(name, Text(printable(text)))
     out.print(table)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    """A table in a file, or none."""
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any, form: str) -> str:
+    """A number in a file, or whatever is in its place."""
+    try:
+        return format(value, form)
+    except (ArithmeticError, TypeError, ValueError):
+        return str(value)
 
 
 def _policy_path(path: Path) -> Path:
@@ -118,10 +136,10 @@ def _policy_path(path: Path) -> Path:
 def _open(path: Path, env: str | None) -> tuple[policies.PolicyFile, Maker]:
     """A policy file and what makes its environment."""
     file = policies.read(_policy_path(path))
-    if env is not None:
-        same = env == file.info.get("env")
-        return file, Maker(env, file.info.get("env_kwargs", {}) if same else {})
-    return file, Maker.from_file(path, file.info.get("env"), file.info.get("env_kwargs"))
+    recipe, kwargs = file.info.get("env"), file.info.get("env_kwargs")
+    if env is None:
+        return file, Maker.from_file(path, recipe, kwargs, f"name it with --env {recipe}")
+    return file, Maker(env, _table(kwargs) if Maker(env).name == recipe else {})
 
 
 def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:

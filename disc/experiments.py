@@ -6,11 +6,12 @@ import dataclasses
 import itertools
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from disc import runs
+from disc import runs, sound, untrusted
 from disc.algos import ALGORITHMS
 from disc.cells import Arm, Experiment, Figure, plain
 from disc.config import make_config
@@ -18,6 +19,7 @@ from disc.tasks import TASKS
 from disc.types import DiscError
 
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+MOST = 1_000  # arms, or entries of a list
 FIGURE_KINDS = {"title": str, "label": str, "window": int, "together": bool, "line": float}
 
 
@@ -51,13 +53,20 @@ def read(path: Path) -> Experiment:
         DiscError: it can't be read, or something in it makes no sense; names the place.
     """
     try:
-        contents = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        contents = tomllib.loads(untrusted.read_text(path))
+        untrusted.check_depth(contents)
+    except RecursionError:
+        raise DiscError(f"{path}: can't be read (nested too deeply).") from None
+    except (OSError, ValueError) as error:
         raise DiscError(f"{path}: can't be read ({error}).") from error
     try:
-        return _experiment(path.stem, contents)
+        found = _experiment(path.stem, contents)
+        sound.check(found)
+        return found
     except DiscError as error:
         raise DiscError(f"{path}: {error}") from error
+    except untrusted.MALFORMED as error:
+        raise DiscError(f"{path}: can't be read as an experiment ({error}).") from error
 
 
 def _experiment(name: str, contents: dict[str, Any]) -> Experiment:
@@ -65,7 +74,10 @@ def _experiment(name: str, contents: dict[str, Any]) -> Experiment:
     for key in contents:
         if key not in known:
             raise DiscError(f"there is no {key!r} in an experiment; there are {_list(known)}.")
-    arms = tuple(arm for given in _tables(contents, "arms") for arm in _arms(given))
+    every = (arm for given in _tables(contents, "arms") for arm in _arms(given))
+    arms = tuple(itertools.islice(every, MOST + 1))  # lists in an arm may multiply to millions
+    if len(arms) > MOST:
+        raise DiscError(f"has more than {MOST:,} arms.")
     if not arms:
         raise DiscError("has no [[arms]], and needs one at least, with its algo.")
     if not contents.get("tasks"):
@@ -123,11 +135,11 @@ def _count(name: str, value: Any) -> int:
 
 def _several(name: str, value: Any, kind: type) -> tuple[Any, ...]:
     """The entries of a list, each of a kind and there once."""
-    if not isinstance(value, list) or not value:
-        raise DiscError(f"{name} must be a list with an entry at least, not {value!r}.")
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST:
+        raise DiscError(f"{name} must be a list of 1 to {MOST:,} entries, not {value!r}.")
     found = tuple(_typed(f"an entry of {name}", entry, kind) for entry in value)
-    for entry in found:
-        if found.count(entry) > 1:
+    for entry, often in Counter(found).items():
+        if often > 1:
             raise DiscError(f"{name} has {entry!r} twice.")
     return found
 

@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from disc import untrusted
 from disc.types import DiscError
+
+TYPES = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4",
+    "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
+}  # fmt: skip
+"""The format's names of numpy's types."""
+LARGE = 10**8
+"""Bytes of a file from which on it is asked whether there is memory for it."""
 
 
 class DamagedError(DiscError):
@@ -55,7 +64,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, A
 
 
 def read_tensors(
-    path: Path, kind: str, version: int
+    path: Path, kind: str, version: int, mapped: bool = False
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """The arrays of a file and its JSON header.
 
@@ -63,6 +72,8 @@ def read_tensors(
         path: the file.
         kind: the `format` its header must name.
         version: the newest `format_version` that can be read.
+        mapped: leave the arrays on the disk, to be read where and when they are used; the file
+            must stay as it is meanwhile.
 
     Raises:
         DamagedError: it is not as it was written.
@@ -72,14 +83,18 @@ def read_tensors(
 
     if not path.is_file():
         raise DiscError(f"{path}: there is no such file.")
+    _check_size(path, mapped)
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        header = json.loads(metadata["disc"])
+            names = [] if mapped else file.keys()
+            tensors = {name: file.get_tensor(name) for name in names}
+        if mapped:
+            tensors = _map(path)
+        header = untrusted.parse(metadata["disc"])
         checksum = int(metadata["crc32"])
         found, found_version = header["format"], int(header["format_version"])
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, OSError, *untrusted.MALFORMED) as error:
         raise DamagedError(f"{path}: not a {kind} file, or a damaged one ({error}).") from None
     if _checksum(tensors, metadata["disc"]) != checksum:
         raise DamagedError(f"{path}: damaged (its checksum does not match).")
@@ -91,6 +106,33 @@ def read_tensors(
             f"({version}): upgrade disc-rl."
         )
     return tensors, header
+
+
+def _check_size(path: Path, mapped: bool) -> None:
+    """Refuse a file that does not fit into memory, such as one that is mostly a hole."""
+    if (size := path.stat().st_size) < LARGE:
+        return
+    from disc import machine
+
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # in which it once was
+    most = there if mapped else machine.available_memory()
+    if most is not None and size > most:
+        raise DiscError(
+            f"{path}: takes {machine.size(size)}, and there are {machine.size(most)} of memory."
+        )
+
+
+def _map(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a file that safetensors found sound, as views into it."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        places = json.loads(file.read(length))
+    places.pop("__metadata__", None)
+    data = np.asarray(np.memmap(path, np.uint8, "r", 8 + length))
+    return {
+        name: data[slice(*x["data_offsets"])].view(TYPES[x["dtype"]]).reshape(x["shape"])
+        for name, x in places.items()
+    }
 
 
 def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], text: str) -> int:

@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,24 +17,37 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from disc import files
-from disc.types import Metrics
+from disc import files, untrusted
+from disc.types import DiscError, Metrics
 
 Row = dict[str, float]
 
+LAST = 2**53  # of all steps: beyond, a float can't count them
+HEAD = 100_000  # bytes of a record's first row at most
+
 
 def read_progress(path: Path) -> list[Row]:
-    """The whole rows of a `progress.csv`; an empty cell is left out of its row."""
-    with open(path, newline="", encoding="utf-8") as file:
-        return _rows(file.read().rpartition("\n")[0])  # a row without its newline was cut off
+    """The whole rows of a `progress.csv`; an empty cell is left out of its row.
+
+    Raises:
+        OSError: there is none.
+        ValueError: it is damaged.
+    """
+    text = untrusted.read_text(path, untrusted.RECORD)
+    return _rows(text.rpartition("\n")[0])  # a row without its newline was cut off
 
 
 def _rows(text: str) -> list[Row]:
-    rows = [
-        {name: float(cell) for name, cell in row.items() if cell}
-        for row in csv.DictReader(text.splitlines())
-    ]
-    return [{**row, "step": int(row["step"])} for row in rows]
+    try:
+        rows = [
+            {name: float(cell) for name, cell in row.items() if cell}
+            for row in csv.DictReader(text.splitlines())
+        ]
+        if not all(0 <= row["step"] <= LAST for row in rows):
+            raise ValueError("a step is none")
+        return [{**row, "step": int(row["step"])} for row in rows]
+    except (csv.Error, KeyError, TypeError) as error:  # no column of that name, or too many cells
+        raise ValueError(f"a row is damaged: {error}") from error
 
 
 def salvage(path: Path) -> list[Row]:
@@ -42,21 +56,25 @@ def salvage(path: Path) -> list[Row]:
         return read_progress(path)
     except FileNotFoundError:
         return []
-    except (OSError, KeyError, ValueError, TypeError):
+    except OSError as error:
+        raise DiscError(f"{path}: can't be read ({error.strerror}).") from error
+    except ValueError:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         path.replace(path.with_name("progress.damaged.csv"))
     rows: list[Row] = []
     for line in lines[1:]:
-        with suppress(KeyError, ValueError, TypeError):
+        with suppress(ValueError):
             rows += _rows(lines[0] + line)
     return rows
 
 
 def tail(path: Path) -> list[Row]:
     """The last few whole rows of a `progress.csv`, read from its end; none if it is damaged."""
+    if not path.is_file():
+        return []
     try:
         with open(path, "rb") as file:
-            head = file.readline()
+            head = file.readline(HEAD)
             size = file.seek(0, 2)
             start = max(len(head), size - 8 * max(1024, len(head)))
             file.seek(start)
@@ -68,7 +86,8 @@ def tail(path: Path) -> list[Row]:
         columns = head.decode().strip().split(",")
         cells = [line.decode().strip().split(",") for line in lines]
         whole = [row for row in cells if len(row) == len(columns)]
-        return [{n: float(x) for n, x in zip(columns, row, strict=True) if x} for row in whole]
+        rows = [{n: float(x) for n, x in zip(columns, row, strict=True) if x} for row in whole]
+        return [row for row in rows if 0 <= row.get("step", -1.0) <= LAST]
     except ValueError:  # a run that goes on makes its record anew
         return []
 
@@ -162,7 +181,7 @@ class Events:
 
 def make_console(show: bool) -> Console:
     """Standard error, or nothing."""
-    return Console(stderr=True, quiet=not show, highlight=False, soft_wrap=True)
+    return Console(stderr=True, quiet=not show, emoji=False, highlight=False, soft_wrap=True)
 
 
 class Reporter:
@@ -235,7 +254,7 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def scores(rows: list[Row]) -> dict[str, Any]:
+def scores(rows: Sequence[Row]) -> dict[str, Any]:
     """How well a run did, from its rows: the last and the best evaluation, the last return."""
     evaluations = [row for row in rows if "eval/return" in row]
     returns = [row for row in rows if "train/return" in row]

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disc import budget
 from disc.bounded import LAYER_NORM_EPSILON
 
 
@@ -49,6 +50,7 @@ def init_mlp(rng: np.random.Generator, sizes: Sequence[int], head_gain: float) -
         sizes: widths, input and output included.
         head_gain: gain of the last layer: 0.01 for a policy's mean, 1 for a value.
     """
+    budget.check_layers(sizes)
     gains = [np.sqrt(2.0)] * (len(sizes) - 2) + [head_gain]
     return tuple(
         Linear(jnp.asarray(orthogonal(rng, rows, columns, gain)), jnp.zeros(columns, jnp.float32))
@@ -66,6 +68,7 @@ def init_uniform(
         sizes: widths, input and output included.
         head_bound: of the last layer's weights and biases instead.
     """
+    budget.check_layers(sizes)
     layers = []
     for i, (rows, columns) in enumerate(pairwise(sizes)):
         head = head_bound if i == len(sizes) - 2 else None

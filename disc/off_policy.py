@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import machine, networks, normalize, optim, seeding
+from disc import budget, machine, networks, normalize, optim, seeding
 from disc import replay as replays
 from disc.config import OffPolicyConfig
 from disc.networks import Layers
@@ -93,6 +93,7 @@ def init(
         f"a replay of {config.replay_size:,} steps",
         "replay_size",
     )
+    budget.check_transitions(config, spec)
     key, rest_of_seed = jax.random.PRNGKey(seed % 2**32), seed >> 32
     while rest_of_seed:  # a seed may be of any size
         key, rest_of_seed = jax.random.fold_in(key, rest_of_seed % 2**32), rest_of_seed >> 32

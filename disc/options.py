@@ -59,6 +59,9 @@ class Resume:
     threads: int | None = None
     """Cores to use; as when the run began by default. Another number may round large products
     differently."""
+    env: str | None = None
+    """The environment, for a run of a package.module:factory, which must be named here: a file
+    can't choose what is imported."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from disc import files, logs
+from disc import files, logs, untrusted
 from disc.statistics import trailing_mean
 from disc.types import DiscError
 
@@ -47,7 +48,9 @@ def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
         )
         steps, evaluated = column(rows, "eval/return")
         if len(steps):
-            _, spread = column(rows, "eval/return_std")
+            known = [row for row in rows if drawable(row, "eval/return")]
+            name = "eval/return_std"
+            spread = np.array([row[name] if drawable(row, name) else 0.0 for row in known])
             axes.plot(steps, evaluated, color=color, marker="o", markersize=3, label=label)
             shade(axes, steps, evaluated, spread, color)
     dress(axes, "", metric or "return")
@@ -137,9 +140,14 @@ def save(figure: Any, out: Path) -> None:
 
 
 def column(rows: list[logs.Row], name: str) -> tuple[Values, Values]:
-    """Steps and values where a metric was measured."""
-    known = [(row["step"], row[name]) for row in rows if name in row]
+    """Steps and values where a metric was measured and can be drawn."""
+    known = [(row["step"], row[name]) for row in rows if drawable(row, name)]
     return np.array([step for step, _ in known]), np.array([value for _, value in known])
+
+
+def drawable(row: logs.Row, name: str) -> bool:
+    """Whether a row has a number for a metric, and not too large a one."""
+    return abs(row.get(name, math.nan)) < untrusted.DRAWN
 
 
 def _thousands(value: float, _: float) -> str:
@@ -156,9 +164,10 @@ def _rows(path: Path) -> list[logs.Row]:
         if not rows:
             raise ValueError("it has no rows")
         return rows
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise DiscError(f"{file}: can't be read as a run's progress ({error}).") from error
 
 
 def _label(path: Path) -> str:
-    return path.absolute().name if path.is_dir() else path.stem
+    name = path.absolute().name if path.is_dir() else path.stem
+    return untrusted.printable(name).replace("$", r"\$")  # which would begin a formula

@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike
 
 from disc.types import DiscError, Floats
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Policy(ABC):
@@ -128,22 +130,27 @@ class Policy(ABC):
             "observation_mean": tensors["normalizer/observation_mean"],
             "observation_inverse_std": tensors["normalizer/observation_inverse_std"],
             "observation_clip": header.get("observation_clip", 10.0),
-            "observation_shape": tuple(int(n) for n in header["observation_shape"]),
+            "observation_shape": _shape(header["observation_shape"]),
             "action_low": tensors["action/low"],
             "action_high": tensors["action/high"],
-            "action_shape": tuple(int(n) for n in header["action_shape"]),
+            "action_shape": _shape(header["action_shape"]),
             "clip_actions": bool(header["clip_actions"]),
         }
 
     def check(self, inputs: int = 0, outputs: int = 1) -> None:
-        """Refuse arrays that do not fit together, before they fail in the middle of a product.
+        """Refuse what a file may hold but can't act, before it fails in the middle of a product.
 
         Args:
             inputs: of the network for each action dimension, beside the observation.
             outputs: of the network for each action dimension.
         """
-        size, dimensions = len(self.observation_mean), int(np.prod(self.action_shape))
-        if size != int(np.prod(self.observation_shape)):
+        for array in (*self.numbers(), self.action_low, self.action_high):
+            if array.dtype != np.float32:
+                raise ValueError(f"an array is of type {array.dtype}, not float32")
+        if not all(np.isfinite(array).all() for array in self.numbers()):
+            raise ValueError("a number is not finite")
+        size, dimensions = len(self.observation_mean), math.prod(self.action_shape)
+        if self.observation_mean.shape != (math.prod(self.observation_shape),):
             raise ValueError(f"{size} inputs do not make shape {self.observation_shape}")
         size += inputs * dimensions
         for weight, bias in zip(self.weights, self.biases, strict=True):
@@ -153,13 +160,20 @@ class Policy(ABC):
         if not self.weights or size != outputs * dimensions:
             raise ValueError(f"{size} outputs do not make an action of shape {self.action_shape}")
         clip = self.observation_clip
-        if not (clip is None or (isinstance(clip, int | float) and clip > 0)):
+        if not (clip is None or (isinstance(clip, int | float) and 0 < clip < LARGEST)):
             raise ValueError(f"observations can't be held within ±{clip!r}")
         if self.observation_inverse_std.shape != self.observation_mean.shape:
             raise ValueError("the normaliser's arrays differ in shape")
         for array in (self.action_low, self.action_high):
             if array.shape != (dimensions,):
                 raise ValueError(f"an array of shape {array.shape} should have {dimensions}")
+        if not np.all(self.action_low <= self.action_high):
+            raise ValueError("an action's lower bound is above its upper one")
+
+    def numbers(self) -> tuple[Floats, ...]:
+        """All that must be finite."""
+        normalizer = (self.observation_mean, self.observation_inverse_std)
+        return (*self.weights, *self.biases, *normalizer)
 
     def _generator(self) -> np.random.Generator:
         """Seeded by the system when it is first needed, as most policies never are."""
@@ -180,6 +194,13 @@ class Policy(ABC):
         return x
 
 
+def _shape(value: Any) -> tuple[int, ...]:
+    """A shape in a file."""
+    if not isinstance(value, list) or not all(type(n) is int and n > 0 for n in value):
+        raise ValueError(f"{value!r} is no shape")
+    return tuple(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Policy):
     """π(a|s) = N(u(s), diag σ²) with a tanh network u: DISC, PPO, TRPO, ACKTR, Trust-PCL."""
@@ -189,7 +210,8 @@ class Gaussian(Policy):
     kind = "gaussian"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "std", np.exp(self.log_std))
+        with np.errstate(over="ignore"):  # `check` refuses it
+            object.__setattr__(self, "std", np.exp(self.log_std))
 
     def mean(self, observation: Floats) -> Floats:
         """u(s): (S,) → (D,) or (B, S) → (B, D)."""
@@ -214,6 +236,10 @@ class Gaussian(Policy):
         super().check(inputs, outputs)
         if self.log_std.shape != self.action_low.shape:
             raise ValueError(f"log σ has shape {self.log_std.shape}")
+
+    def numbers(self) -> tuple[Floats, ...]:
+        """All that must be finite."""
+        return (*super().numbers(), self.log_std, self.std)
 
     def tensors(self) -> dict[str, Floats]:
         """What acting needs beside the network, by the names in the file."""

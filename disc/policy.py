@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from disc import files
+from disc import files, untrusted
 from disc.bounded import Deterministic, Sampler, Squashed
 from disc.policies import Gaussian, Policy
 from disc.types import DiscError, Floats
@@ -52,7 +52,7 @@ def read(path: str | Path) -> PolicyFile:
             raise DiscError(f"{path}: a policy of kind {name!r}, which this disc-rl does not know.")
         policy = kind(**kind.fields(tensors, header))
         policy.check()
-    except (KeyError, TypeError, ValueError) as error:
+    except untrusted.MALFORMED as error:
         raise DiscError(f"{path}: this policy file is not complete ({error}).") from None
     return PolicyFile(policy, tensors, header)
 

@@ -64,6 +64,8 @@ def roll_back(
     agent: Agent, directory: RunDirectory, error: NonFinite, say: Callable[..., None]
 ) -> None:
     """Put an agent back to its last good checkpoint, or to the start, with half the step size."""
+    for array in agent.state.replay:
+        array.delete()  # there may not be memory for two
     fresh = agent.algorithm.init(agent.config, agent.env.spec, agent.num_envs, agent.seed)
     found, complaints = checkpoint.newest(directory.checkpoints, fresh)
     for complaint in complaints:

@@ -7,7 +7,7 @@ PPO, with L = 1, keeps the newest batch in it like everybody else. Slots are wri
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -234,48 +234,3 @@ def _write_transitions(replay: TransitionReplay, rows: jax.Array) -> TransitionR
         truncated=replay.truncated.at[slots].set(rows[:, -1] > 0.0),
         stored=replay.stored + length,
     )
-
-
-Replay = TypeVar("Replay", BatchReplay, ChunkReplay, TransitionReplay)
-
-
-def pack(replay: BatchReplay | ChunkReplay | TransitionReplay) -> dict[str, np.ndarray[Any, Any]]:
-    """The replay as arrays for a file.
-
-    Empty slots are left out, and of the next observations all that stand in the following row
-    anyway, which halves the file (but not where single steps of several environments alternate).
-    """
-    filled = replay.filled
-    arrays = {
-        name: np.asarray(value)[:filled] if value.ndim else np.asarray(value)
-        for name, value in replay._asdict().items()
-    }
-    following = arrays.pop("next_observation").reshape(-1, replay.observation.shape[-1])
-    observation = arrays["observation"].reshape(following.shape)
-    jumps = np.ones(len(following), np.bool_)
-    for start in range(0, len(following) - 1, 10_000):  # in parts, to save memory
-        stop = min(start + 10_000, len(following) - 1)
-        here, there = following[start:stop], observation[start + 1 : stop + 1]
-        jumps[start:stop] = np.any(_bits(here) != _bits(there), axis=1)
-    return {**arrays, "jump_row": np.flatnonzero(jumps), "jump_observation": following[jumps]}
-
-
-def _bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Floats as their bits, so that −0 differs from 0."""
-    return np.ascontiguousarray(values).view(np.uint32)
-
-
-def unpack(arrays: dict[str, np.ndarray[Any, Any]], empty: Replay) -> Replay:
-    """The replay that `pack` took apart; `empty` gives its shapes."""
-    arrays = dict(arrays)
-    rows, values = arrays.pop("jump_row"), arrays.pop("jump_observation")
-    observation = arrays["observation"]
-    following = np.roll(observation.reshape(-1, observation.shape[-1]), -1, axis=0)
-    following[rows] = values
-    arrays["next_observation"] = following.reshape(observation.shape)
-    filled = len(observation)
-
-    def place(name: str, blank: jax.Array) -> jax.Array:
-        return blank.at[:filled].set(arrays[name]) if blank.ndim else jnp.asarray(arrays[name])
-
-    return type(empty)(**{name: place(name, blank) for name, blank in empty._asdict().items()})

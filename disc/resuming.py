@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from disc import checkpoint, logs, runs
 from disc.agent import AGENTS, Agent
+from disc.config import make_config
 from disc.recovery import bring_back
 from disc.runs import RunDirectory
-from disc.tasks import Source
+from disc.tasks import Maker, Source
 from disc.train import Callback, Plan
 from disc.types import DiscError
 
@@ -29,14 +31,16 @@ def resume(
     Args:
         run: a run directory.
         steps: the run's steps in all; as planned when it began if None.
-        env: the environment, for a run whose environment was an object or a function.
+        env: the environment, for a run whose environment was an object or a function, or is made
+            by a `package.module:factory`: a file can't choose what is imported.
         threads: cores to use; as when the run began if None.
         callbacks: see `Agent.learn`.
         progress: show a progress bar on standard error.
     """
     directory = RunDirectory.open(Path(run))
     try:
-        agent, plan = _prepare(directory, steps, env, threads, logs.make_console(progress).print)
+        say = partial(logs.make_console(progress).print, markup=False)
+        agent, plan = _prepare(directory, steps, env, threads, say)
         agent.metrics = directory.rewind(agent.state.step)
         directory.extend(agent.state.step, plan)
     except BaseException:
@@ -50,30 +54,47 @@ def _prepare(
     steps: int | None,
     env: Source | None,
     threads: int | None,
-    say: Callable[..., None],
+    say: Callable[[str], None],
 ) -> tuple[Agent, Plan]:
     """The agent as it was at the newest checkpoint that is whole, and what it is to do."""
     run, config = directory.path, directory.config
-    if env is None and config["env"] is None:
-        raise DiscError(f"{run}: its environment was made in Python; use disc.resume(…, env=…).")
+    maker = _maker(directory, env, say)
     runs.check_counts(steps=steps, threads=threads)
     plan = dataclasses.replace(directory.plan, steps=steps or directory.plan.steps)
     if config["algorithm"] not in AGENTS:
         raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
-    agent = AGENTS[config["algorithm"]](
-        env if env is not None else config["env"],
+    kind = AGENTS[config["algorithm"]]
+    make_config(kind.algorithm, config["config"])  # which must name no other argument
+    agent = kind(
+        maker.source,
         seed=config["seed"],
         num_envs=config["num_envs"],
         threads=threads or config["threads"],
-        env_kwargs=config["env_kwargs"],
+        env_kwargs=dict(maker.kwargs),
         **config["config"],
     )
     found, complaints = checkpoint.newest(directory.checkpoints, agent.state)
     for complaint in complaints:
-        say(f"{complaint} Going on from what was saved before it.", markup=False)
+        say(f"{complaint} Going on from what was saved before it.")
     step = found.state.step if found else 0
     if plan.steps <= step:
         raise DiscError(f"{run}: is at step {step:,} already; give more with --steps.")
     if found is not None:
         bring_back(agent, found, say)
     return agent, plan
+
+
+def _maker(directory: RunDirectory, env: Source | None, say: Callable[[str], None]) -> Maker:
+    """What the user named, or else what the run's `config.json` does, if that is no function."""
+    run, recipe, kwargs = directory.path, directory.config["env"], directory.config["env_kwargs"]
+    if env is None:
+        if recipe is None:
+            raise DiscError(
+                f"{run}: its environment was made in Python; use disc.resume(…, env=…)."
+            )
+        return Maker.from_file(run, recipe, kwargs, f"`{runs.command(run, recipe)}`")
+    if isinstance(env, str) and Maker(env).name != recipe:
+        if kwargs:
+            say(f"{run}: its env_kwargs are left out, as it was made by {recipe}, not {env}.")
+        kwargs = {}
+    return Maker(env, kwargs)

@@ -9,6 +9,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from disc import checkpoint, files, logs, machine, saving
+from disc import checkpoint, files, logs, machine, saving, untrusted
+from disc.tasks import named
 from disc.train import Plan, due
 from disc.types import DiscError, Metrics
 
@@ -29,14 +31,21 @@ CHECKPOINT_EVERY = 100_000
 
 OnNan = Literal["stop", "rollback"]
 MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every")
+MAY_BE_NONE = ("steps", "threads", "jobs")
+MOST = {"num_envs": 1_000, "threads": 1_000}
+LARGEST = 2**62  # of all other counts; a seed may be of any size
 
 
 def check_counts(**counts: int | None) -> None:
     """Refuse what is no whole number, or below 1 (or 0, where that means something)."""
     for name, value in counts.items():
         low = 0 if name in MAY_BE_ZERO else 1
-        if value is not None and (not isinstance(value, int | np.integer) or value < low):
+        if value is None and name in MAY_BE_NONE:
+            continue
+        if not isinstance(value, int | np.integer) or value < low:
             raise DiscError(f"{name} must be a whole number of at least {low}, not {value!r}.")
+        if name != "seed" and value > (most := MOST.get(name, LARGEST)):
+            raise DiscError(f"{name} must be a whole number of at most {most:,}, not {value!r}.")
 
 
 def check_plan(plan: Plan) -> None:
@@ -143,7 +152,7 @@ class RunDirectory:
         An evaluation that was made only because the run ended there goes too.
         """
         rows = [row for row in logs.salvage(self.progress.path) if row["step"] <= step]
-        plan, horizon = self.config["plan"], self.config["config"]["horizon"]
+        plan, horizon = self.config["plan"], self.config["config"].get("horizon", 0)
         if rows and not due(plan["eval_every"], step - horizon, step):
             rows[-1] = {k: v for k, v in rows[-1].items() if not k.startswith("eval/")}
         self.progress.replace(rows)
@@ -195,7 +204,7 @@ class RunDirectory:
             saved = f"saved up to step {self.saved_step:,}" if self.saved_step else "not saved yet"
             raise DiscError(
                 f"{self.path}: can't be written ({error.strerror or error}); the run is {saved}. "
-                f"Mend that and go on with `disc resume {self.path}`."
+                f"Mend that and go on with `{command(self.path, self.config['env'])}`."
             ) from error
 
     def close(self) -> None:
@@ -228,6 +237,11 @@ def _lock(path: Path) -> int | None:
     return number
 
 
+def command(path: Path, recipe: str | None) -> str:
+    """The command that goes on with a run, given what makes its environment."""
+    return shlex.join(["disc", "resume", str(path), *named(recipe)])
+
+
 def check_free(path: Path) -> None:
     """Refuse a directory that holds something or can't be written to."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -240,15 +254,34 @@ def check_free(path: Path) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The `config.json` of a run directory."""
+    """The `config.json` of a run directory.
+
+    Raises:
+        DiscError: there is none, or no run wrote it.
+    """
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        for name in ("algorithm", "env", "env_kwargs", "seed", "num_envs", "threads"):
-            config[name]
-        Plan(**config["plan"])
-        dict(config["config"])
+        config = untrusted.parse(untrusted.read_text(path / "config.json"))
+        _check_config(config)
     except OSError as error:
         raise DiscError(f"{path}: not a run directory ({error.strerror}: config.json).") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise DiscError(f"{path}: its config.json is damaged ({error}).") from error
+    except (DiscError, *untrusted.MALFORMED) as error:
+        why = str(error).removesuffix(".")
+        raise DiscError(f"{path}: its config.json is damaged ({why}).") from error
     return config
+
+
+def _check_config(config: Any) -> None:
+    """Raise if a run's `config.json` lacks something, or holds something else in its place."""
+    if not isinstance(config["algorithm"], str) or not isinstance(config["env"], str | None):
+        raise TypeError("algorithm and env must be names")
+    if not all(isinstance(config[name], dict) for name in ("env_kwargs", "plan", "config")):
+        raise TypeError("env_kwargs, plan and config must be tables")
+    counts = {name: config[name] for name in ("seed", "num_envs", "threads")}
+    counts |= dataclasses.asdict(Plan(**config["plan"]))
+    if None in counts.values():
+        raise TypeError("a number is missing")
+    check_counts(**counts)
+    for name in ("resumed", "rollbacks"):
+        entries = config.get(name, [])
+        if not isinstance(entries, list) or not all(isinstance(x, dict) for x in entries):
+            raise TypeError(f"{name} is {entries!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import logs, machine, normalize, policy
+from disc import logs, machine, normalize, policy, untrusted
 from disc.policy import PolicyFile
 from disc.types import DiscError
 
@@ -73,21 +74,30 @@ def read_networks(state: Any, file: PolicyFile) -> Any:
         array = tensors.get(_name(path))
         if array is None or array.shape != blank.shape:
             raise DiscError("the policy file's networks do not fit this environment and options.")
+        if array.dtype != blank.dtype or not np.isfinite(array).all():
+            raise DiscError(f"the policy file's {_name(path)} is not all finite {blank.dtype}.")
         return jnp.asarray(array)
 
     parameters = jax.tree_util.tree_map_with_path(place, state.parameters())
-    statistics = info["statistics"]
-    normalizer = normalize.Normalizer(
-        normalize.Moments(
-            statistics["observations"],
-            tensors["normalizer/moments_mean"].astype(np.float64),
-            tensors["normalizer/moments_variance"].astype(np.float64),
-        ),
-        normalize.Moments(
-            statistics["returns"],
-            np.asarray(statistics["return_mean"]),
-            np.asarray(statistics["return_variance"]),
-        ),
-        state.normalizer.running,
-    )
+    try:
+        said, fresh = info["statistics"], state.normalizer
+        seen = [tensors[f"normalizer/moments_{name}"] for name in ("mean", "variance")]
+        observation = _moments(said["observations"], seen, fresh.observation)
+        returns = [np.float64(said[f"return_{name}"]) for name in ("mean", "variance")]
+        discounted = _moments(said["returns"], returns, fresh.discounted)
+    except untrusted.MALFORMED as error:
+        raise DiscError(f"the policy file's statistics are not complete ({error}).") from error
+    normalizer = normalize.Normalizer(observation, discounted, fresh.running)
     return state.start_from(parameters, normalizer)
+
+
+def _moments(samples: Any, found: Sequence[Any], fresh: normalize.Moments) -> normalize.Moments:
+    """Statistics from a file, if they can be such."""
+    for values in found:
+        if values.shape != fresh.mean.shape or values.dtype.kind != "f":
+            raise ValueError(f"{values.dtype} of shape {values.shape}")
+    mean, variance = (np.asarray(values, np.float64) for values in found)
+    known = np.isfinite([mean, variance]).all() and (variance >= 0.0).all()
+    if not known or not 0.0 <= float(samples) < np.inf:
+        raise ValueError("a number that is none")
+    return normalize.Moments(float(samples), mean, variance)

@@ -20,6 +20,7 @@ from disc.types import DiscError
 
 Values = NDArray[np.float64]
 Curve = tuple[NDArray[Any], NDArray[Any]]  # steps (K,), ascending, and values (K,)
+MOST = 10**6  # points of a grid
 Scores = NDArray[Any] | Sequence[NDArray[Any]]  # (runs, tasks), or (runs of the task,) of each task
 
 
@@ -64,10 +65,11 @@ def max_average_return(curves: Sequence[Curve], spacing: int = 4_000, skip: int 
 
     Args:
         curves: steps and values of each seed.
-        spacing: steps between grid points.
+        spacing: steps between grid points; more where there would be more than a million.
         skip: how many points of the grid are dropped at its start.
     """
     curves, first, last = _common(curves)
+    spacing = max(spacing, int(last // MOST))
     grid = spacing * np.arange(1, int(last // spacing) + 1)
     if not len(grid) or grid[-1] < first:
         grid = np.array([last])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from disc import files, logs, runs
 from disc.cells import Cell, Experiment
+from disc.tasks import Maker, named
 from disc.types import DiscError
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def status(root: Path, cell: Cell) -> Status:
     if other:
         raise DiscError(f"{path}: holds another run ({'; '.join(other)}); choose another --out.")
     names = [file.stem for file in (path / "checkpoints").glob("step_*.safetensors")]
-    saved = max((int(name.removeprefix("step_")) for name in names), default=None)
+    steps = [name.removeprefix("step_") for name in names]
+    saved = max((int(step) for step in steps if step.isdecimal()), default=None)
     return Status(cell, True, logs.tail(path / "progress.csv"), saved)
 
 
@@ -74,7 +76,8 @@ def words(root: Path, found: Status) -> list[str]:
     if not found.begun:
         return found.cell.command(root)
     path, steps = root / found.cell.path, str(found.cell.steps)
-    return ["resume", str(path), "--steps", steps, "--threads", "1"]
+    env = named(Maker(found.cell.task).recipe)
+    return ["resume", str(path), "--steps", steps, "--threads", "1", *env]
 
 
 @dataclass

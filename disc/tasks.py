@@ -56,8 +56,14 @@ class Maker:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_file(cls, path: Any, recipe: Any, kwargs: Any) -> Maker:
+    def from_file(cls, path: Any, recipe: Any, kwargs: Any, how: str = "name it with env") -> Maker:
         """What a file names, if making it runs none of the file's code: a registered id.
+
+        Args:
+            path: the file.
+            recipe: what it names.
+            kwargs: and with which keyword arguments.
+            how: what to do if a function is to be imported after all.
 
         Raises:
             DiscError: it names a function to import, which a stranger may have chosen.
@@ -65,9 +71,10 @@ class Maker:
         if not isinstance(recipe, str):
             raise DiscError(f"{path}: its environment was made in Python; name one with env.")
         if ":" in recipe or not isinstance(kwargs, dict):
+            given = f" with {kwargs!r}" if kwargs else ""
             raise DiscError(
-                f"{path}: says its environment is made by {recipe!r}; if you trust that, name it "
-                "with env."
+                f"{path}: says its environment is made by {recipe!r}{given}, and a file can't "
+                f"choose what is imported; if you trust that, {how}."
             )
         return cls(recipe, kwargs)
 
@@ -118,6 +125,11 @@ class Maker:
                 f"{self.name}: a second environment is needed and this one can't be copied "
                 f"({said(error)}); pass a function that makes one instead."
             ) from error
+
+
+def named(recipe: str | None) -> list[str]:
+    """The words that name an environment to `disc` where a file can't: a function to import."""
+    return ["--env", recipe] if recipe and ":" in recipe else []
 
 
 def _factory(source: str) -> Callable[..., gym.Env[Any, Any]] | None:

@@ -7,18 +7,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from disc import finite, normalize
+from disc.envs import borrowed
 from disc.evaluate import evaluate
 from disc.finite import NonFinite
 from disc.rollout import collect
-from disc.types import Actor, Measured, Metrics, Rollout, Spec
+from disc.types import Actor, DiscError, Measured, Metrics, Rollout, Spec
 
 if TYPE_CHECKING:
     from disc.agent import Agent
@@ -65,6 +66,7 @@ def train(
     algorithm, config, env = agent.algorithm, agent.config, agent.env
     act = partial(algorithm.act, config, env.spec)
     explore = partial(algorithm.explore, config, env.spec)
+    say_once = cache(say)
     while agent.state.step < plan.steps:
         clock, begun = time.perf_counter(), agent.state
         before = begun.step
@@ -85,8 +87,16 @@ def train(
         scores = {"eval/return": math.nan, "eval/return_std": math.nan, "eval/length": math.nan}
         last = state.step >= plan.steps
         if plan.eval_every and (last or due(plan.eval_every, before, state.step)):
-            with closing(agent.maker.make()) as eval_env:
-                found = evaluate(eval_env, act(state), plan.eval_episodes, state.seed, state.step)
+            with borrowed(agent.maker, f"to evaluate at step {state.step}") as eval_env:
+                found = evaluate(
+                    eval_env,
+                    act(state),
+                    plan.eval_episodes,
+                    state.seed,
+                    state.step,
+                    name=agent.maker.name,
+                    say=say_once,
+                )
             scores = {
                 "eval/return": float(np.mean(found.returns)),
                 "eval/return_std": float(np.std(found.returns)),
@@ -126,7 +136,12 @@ def iterate(agent: Agent, explore: Callable[[Any], Actor]) -> tuple[list[Rollout
     sampling = 0.0
     for _ in range(config.horizon // config.at_once):
         start = time.perf_counter()
-        rollout = collect(env, explore, agent.state, config.at_once, agent.threads)
+        try:
+            rollout = collect(env, explore, agent.state, config.at_once, agent.threads)
+        except DiscError:
+            if rollouts:  # what was done to it may come from an update just before
+                finite.check_state(average(measured), agent.state, rollouts[-1])
+            raise
         sampling += time.perf_counter() - start
         agent.state = algorithm.observe(config, agent.state, rollout)
         state, found = algorithm.update(config, agent.state, agent.threads)
@@ -136,7 +151,7 @@ def iterate(agent: Agent, explore: Callable[[Any], Actor]) -> tuple[list[Rollout
         measured.append(found)
     metrics = average(measured)
     finite.check_measured(metrics, agent.state, rollout)
-    finite.check_parameters(metrics, agent.state, rollout)
+    finite.check_state(metrics, agent.state, rollout)
     return rollouts, {**metrics, "time/sampling": sampling}
 
 

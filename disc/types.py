@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol, SupportsFloat
 import numpy as np
 from numpy.typing import NDArray
 
+from disc.untrusted import printable
+
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 Metrics = dict[str, float]
@@ -20,6 +22,10 @@ Measured = Mapping[str, SupportsFloat]  # metrics, some of which may still be on
 
 class DiscError(Exception):
     """A mistake of the user's, told in one sentence; the command line exits with status 2."""
+
+    def __str__(self) -> str:
+        """The sentence; what it quotes may be from a stranger's file."""
+        return printable(super().__str__())
 
 
 class Spec(NamedTuple):

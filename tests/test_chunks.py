@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from disc import packing
 from disc import replay as replays
 from disc.replay import ChunkReplay
 from disc.types import Rollout
@@ -123,9 +124,9 @@ HISTORIES = pytest.mark.parametrize(
 @HISTORIES
 def test_unpack_undoes_pack(rng: np.random.Generator, counts: list[int], reset: float) -> None:
     replay = wandering(rng, counts, reset)
-    packed = replays.pack(replay)
+    packed = packing.pack(replay)
     assert len(packed["number"]) == min(sum(counts), LENGTH)
-    assert bits(replays.unpack(packed, empty())) == bits(replay)
+    assert bits(packing.unpack(packed, empty())) == bits(replay)
 
 
 def test_the_sign_of_a_zero_survives_the_file() -> None:
@@ -134,14 +135,14 @@ def test_the_sign_of_a_zero_survives_the_file() -> None:
     columns |= {name: columns[name].astype(bool) for name in FLAGS}
     columns["next_observation"][::2] = -0.0
     replay = replays.push_chunks(empty(), rollout_of(columns))
-    assert bits(replays.unpack(replays.pack(replay), empty())) == bits(replay)
+    assert bits(packing.unpack(packing.pack(replay), empty())) == bits(replay)
 
 
 @HISTORIES
 def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator, counts: list[int]) -> None:
     replay = wandering(rng, counts, 0.2)
-    packed = replays.pack(replay)
-    restored = replays.unpack(packed, empty())
+    packed = packing.pack(replay)
+    restored = packing.unpack(packed, empty())
     for first, count in ((0, 2), (2, 1), (3, 2)):
         replay, restored = (
             replays.push_chunks(x, marked_rollout(first, count)) for x in (replay, restored)
@@ -152,7 +153,7 @@ def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator, counts: list
 def test_a_push_does_not_change_what_was_packed(rng: np.random.Generator) -> None:
     """A push writes in place; the arrays on their way to a file must not be that place."""
     replay = wandering(rng, [LENGTH], 0.2)
-    packed = replays.pack(replay)
+    packed = packing.pack(replay)
     before = {name: array.tobytes() for name, array in packed.items()}
     replays.push_chunks(replay, marked_rollout(0, 2)).reward.block_until_ready()
     assert {name: array.tobytes() for name, array in packed.items()} == before
@@ -161,7 +162,7 @@ def test_a_push_does_not_change_what_was_packed(rng: np.random.Generator) -> Non
 def test_pack_is_smaller_than_storing_next_observations(rng: np.random.Generator) -> None:
     """Of 15 rows only the newest goes nowhere stored, but one more after the wrap."""
     for counts, jumps in (([LENGTH], 1), ([LENGTH, 2], 2), ([2], 1)):
-        packed = replays.pack(wandering(rng, counts, 0.0))
+        packed = packing.pack(wandering(rng, counts, 0.0))
         assert "next_observation" not in packed
         assert len(packed["jump_row"]) == jumps
 

@@ -101,7 +101,7 @@ def test_default_run_directories_are_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_finish", lambda where, learn: None)
+    monkeypatch.setattr(cli, "_finish", lambda *_: None)
     for _ in range(2):
         assert run("train", "Pendulum-v1", *OPTIONS, "--steps", "256") == 0
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())

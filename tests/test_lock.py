@@ -14,6 +14,8 @@ from disc import DiscError
 from disc.runs import RunDirectory
 from tests.small import QUIET, small
 
+WIDE = "tests.environments:wide"
+
 OTHER = """
 import sys, time
 from pathlib import Path
@@ -26,7 +28,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    with small(env="tests.environments:wide") as agent:
+    with small(env=WIDE) as agent:
         agent.learn(256, out=tmp_path / "run", **QUIET)
     return tmp_path / "run"
 
@@ -41,10 +43,10 @@ def test_a_second_process_is_refused_and_the_directory_left_alone(run: Path) -> 
         assert other.stdout.readline() == b"held\n"
         part.write_text("what the first is writing")
         with pytest.raises(DiscError, match="another process trains in it"):
-            disc.resume(run, 512, progress=False)
+            disc.resume(run, 512, env=WIDE, progress=False)
         assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
         other.communicate()
-    disc.resume(run, 512, progress=False).close()
+    disc.resume(run, 512, env=WIDE, progress=False).close()
     assert not part.exists()
 
 
@@ -60,9 +62,9 @@ def test_a_killed_process_holds_nothing(run: Path) -> None:
 def test_a_refused_resume_lets_go(run: Path) -> None:
     for _ in range(2):
         with pytest.raises(DiscError, match="is at step"):
-            disc.resume(run, 256, progress=False)
+            disc.resume(run, 256, env=WIDE, progress=False)
     handles = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     with pytest.raises(DiscError, match="is at step"):
-        disc.resume(run, 256, progress=False)
+        disc.resume(run, 256, env=WIDE, progress=False)
     if handles:
         assert len(os.listdir("/proc/self/fd")) == handles

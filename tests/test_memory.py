@@ -9,7 +9,7 @@ import pytest
 
 from disc import DiscError, machine
 from disc import replay as replays
-from disc.agent import DDPG, SAC, SQL, TD3, Agent
+from disc.agent import ACKTR, DDPG, DISC, PPO, PPOAMBER, SAC, SQL, TD3, TRPO, Agent
 from tests import environments as probes
 from tests.rollouts import spec
 
@@ -152,3 +152,36 @@ def test_the_largest_replay_that_fits_is_made(monkeypatch: pytest.MonkeyPatch) -
     free(monkeypatch, 7_778)
     with SAC(probes.wide, replay_size=100, widths=(4,)) as agent:
         assert agent.state.replay.reward.shape == (100,)
+
+
+@pytest.mark.parametrize("kind", [DISC, PPOAMBER])
+def test_too_large_a_replay_of_batches_is_refused_before_it_is_made(
+    kind: type[Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12 + 8 + 1 floats and three flags are 87 bytes a step: 17.8 GB. An update makes 20 + 30 more
+    floats of each step, and 42 + 40 of the newest batch's: 58.8 GB in all.
+    """
+    options = {"replay_length": 100_000, "horizon": 2048, "epochs": 10, "widths": (4, 4)}
+    free(monkeypatch, 19_000_000_000)
+    with pytest.raises(DiscError) as refused:
+        kind(probes.wide, **options)
+    assert str(refused.value) == (
+        "a replay of 100,000 × 2,048 steps takes 17.8 GB, and this machine has 19.0 GB free; "
+        "lower horizon or replay_length."
+    )
+    free(monkeypatch, 60_000_000_000)
+    with pytest.raises(DiscError) as refused:
+        kind(probes.wide, **options)
+    assert str(refused.value) == (
+        "a replay of 100,000 × 2,048 steps (17.8 GB), with 10 passes over it, takes 58.8 GB, and "
+        "this machine has 60.0 GB free; lower horizon, replay_length or epochs."
+    )
+
+
+@pytest.mark.parametrize("kind", [PPO, TRPO, ACKTR])
+def test_too_large_a_batch_is_refused_before_it_is_collected(
+    kind: type[Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free(monkeypatch, 8_000_000_000)
+    with pytest.raises(DiscError, match=r"a replay of 1 × 128,000,000 steps takes 11.1 GB, and"):
+        kind(probes.wide, horizon=128_000_000, widths=(4, 4))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from disc import packing
 from disc import replay as replays
 from disc.replay import BatchReplay
 from disc.types import Rollout
@@ -73,7 +74,7 @@ def wandering(rng: np.random.Generator, iterations: int, reset: float) -> BatchR
 @pytest.mark.parametrize("iterations", [0, 1, LENGTH - 1, LENGTH, LENGTH + 1, 2 * LENGTH + 2])
 def test_unpack_undoes_pack(rng: np.random.Generator, iterations: int, reset: float) -> None:
     replay = wandering(rng, iterations, reset)
-    restored = replays.unpack(replays.pack(replay), replays.init(LENGTH, N, SPEC))
+    restored = packing.unpack(packing.pack(replay), replays.init(LENGTH, N, SPEC))
     for name, before, after in zip(replay._fields, replay, restored, strict=True):
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after, err_msg=name)
@@ -81,7 +82,7 @@ def test_unpack_undoes_pack(rng: np.random.Generator, iterations: int, reset: fl
 
 def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator) -> None:
     replay = wandering(rng, LENGTH + 1, 0.2)
-    restored = replays.unpack(replays.pack(replay), replays.init(LENGTH, N, SPEC))
+    restored = packing.unpack(packing.pack(replay), replays.init(LENGTH, N, SPEC))
     both = [replays.push(x, marked_rollout(LENGTH + 1), LENGTH + 1) for x in (replay, restored)]
     for before, after in zip(*both, strict=True):
         np.testing.assert_array_equal(before, after)
@@ -91,7 +92,7 @@ def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator) -> None:
 def test_pack_is_smaller_than_storing_next_observations(
     rng: np.random.Generator, iterations: int
 ) -> None:
-    packed = replays.pack(wandering(rng, iterations, 0.1))
+    packed = packing.pack(wandering(rng, iterations, 0.1))
     plain = 2 * packed["observation"].nbytes
     jumps = packed["jump_row"].nbytes + packed["jump_observation"].nbytes
     assert packed["observation"].nbytes + jumps < plain

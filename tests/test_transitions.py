@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from disc import packing
 from disc import replay as replays
 from disc.replay import TransitionReplay
 from disc.types import Rollout
@@ -111,7 +112,7 @@ def test_the_last_observation_of_an_episode_is_kept() -> None:
     columns["terminated"] = np.array([False, True, False, False])
     columns["truncated"] = np.array([False, False, False, True])
     replay = replays.push_transitions(empty(), rollout_of(columns))
-    for found in (replay, replays.unpack(replays.pack(replay), empty())):
+    for found in (replay, packing.unpack(packing.pack(replay), empty())):
         np.testing.assert_array_equal(found.next_observation[:4, 1], there)
         np.testing.assert_array_equal(found.observation[:4, 1], here)
 
@@ -137,9 +138,9 @@ HISTORIES = pytest.mark.parametrize(
 @HISTORIES
 def test_unpack_undoes_pack(rng: np.random.Generator, lots: list[int], reset: float) -> None:
     replay = wandering(rng, lots, reset)
-    packed = replays.pack(replay)
+    packed = packing.pack(replay)
     assert len(packed["reward"]) == min(sum(lots), SIZE)
-    assert bits(replays.unpack(packed, empty())) == bits(replay)
+    assert bits(packing.unpack(packed, empty())) == bits(replay)
 
 
 @pytest.mark.parametrize("lots", [[], [1], [3], [SIZE], [SIZE + 2], [4, 4, 3]])
@@ -156,7 +157,7 @@ def test_every_float_survives_the_file_to_the_bit(
         }
         columns |= {name: rng.random(count) < 0.5 for name in FLAGS}
         replay = replays.push_transitions(replay, rollout_of(columns))
-    assert bits(replays.unpack(replays.pack(replay), empty())) == bits(replay)
+    assert bits(packing.unpack(packing.pack(replay), empty())) == bits(replay)
 
 
 def test_a_next_observation_that_only_looks_like_the_next_row_is_kept() -> None:
@@ -168,7 +169,7 @@ def test_a_next_observation_that_only_looks_like_the_next_row_is_kept() -> None:
     columns["next_observation"][1:, 0] = np.uint32([0x7FC00002]).view(np.float32)
     replay = replays.push_transitions(empty(), rollout_of(columns))
     wanted = columns["next_observation"].view(np.uint32)
-    for found in (replay, replays.unpack(replays.pack(replay), empty())):
+    for found in (replay, packing.unpack(packing.pack(replay), empty())):
         there = np.asarray(found.next_observation)
         np.testing.assert_array_equal(there.view(np.uint32), wanted)
 
@@ -176,7 +177,7 @@ def test_a_next_observation_that_only_looks_like_the_next_row_is_kept() -> None:
 @HISTORIES
 def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator, lots: list[int]) -> None:
     replay = wandering(rng, lots, 0.2)
-    restored = replays.unpack(replays.pack(replay), empty())
+    restored = packing.unpack(packing.pack(replay), empty())
     for first, count in ((0, 2), (2, 1), (3, SIZE + 1)):
         replay, restored = (
             replays.push_transitions(x, marked_rollout(first, count)) for x in (replay, restored)
@@ -187,7 +188,7 @@ def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator, lots: list[i
 def test_a_push_does_not_change_what_was_packed(rng: np.random.Generator) -> None:
     """A push writes in place; the arrays on their way to a file must not be that place."""
     replay = wandering(rng, [SIZE], 0.2)
-    packed = replays.pack(replay)
+    packed = packing.pack(replay)
     before = {name: array.tobytes() for name, array in packed.items()}
     replays.push_transitions(replay, marked_rollout(0, 2)).reward.block_until_ready()
     assert {name: array.tobytes() for name, array in packed.items()} == before
@@ -198,7 +199,7 @@ def test_pack_leaves_out_what_stands_in_the_next_row(
     rng: np.random.Generator, lots: list[int], jumps: int
 ) -> None:
     """Only the newest goes nowhere stored, and after the wrap the last row."""
-    packed = replays.pack(wandering(rng, lots, 0.0))
+    packed = packing.pack(wandering(rng, lots, 0.0))
     assert "next_observation" not in packed
     assert len(packed["jump_row"]) == len(packed["jump_observation"]) == jumps
 
@@ -214,6 +215,6 @@ def test_large_replays_are_compared_in_parts_without_a_seam() -> None:
     columns["next_observation"][:] = np.arange(1, rows + 1)[:, None]
     columns["next_observation"][jumps, 2] = -1.0
     replay = replays.push_transitions(empty(rows), rollout_of(columns))
-    packed = replays.pack(replay)
+    packed = packing.pack(replay)
     assert packed["jump_row"].tolist() == [*jumps, rows - 1]
-    assert bits(replays.unpack(packed, empty(rows))) == bits(replay)
+    assert bits(packing.unpack(packed, empty(rows))) == bits(replay)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.faults.outcome import Outcome, differences, environment, litter, run, said_plainly
+from benchmarks.faults.outcome import (
+    Outcome,
+    differences,
+    environment,
+    litter,
+    run,
+    said_plainly,
+    start,
+)
 from benchmarks.faults.short import smallest, stopped
 from disc import checkpoint, files, logs
 from disc.resuming import resume
@@ -132,9 +139,7 @@ def cache(scratch: Path, rng: np.random.Generator) -> Outcome:
 def two_processes(scratch: Path) -> Outcome:
     """A second process on a run directory that is at work."""
     line = "train Hopper-v5 --steps 100000000 --threads 1 --out taken"
-    command = [sys.executable, "-m", "disc", *line.split()]
-    held = False
-    with subprocess.Popen(command, cwd=scratch, env=environment(), stderr=subprocess.DEVNULL) as a:
+    with start(line.split(), scratch) as a:
         while not (scratch / "taken" / "progress.csv").exists() and a.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 a.wait(0.2)

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.faults.outcome import Outcome, differences, litter, run
+from benchmarks.faults.outcome import Outcome, differences, litter, run, start
 from benchmarks.faults.victim import MOMENTS
+from disc import logs
 
 KILLS = 60  # of each family, at least
 SAVES_WITHIN = 10.0  # seconds after SIGTERM
@@ -47,6 +48,8 @@ def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[
         folder = scratch / str(i)
         folder.mkdir()
         yield from kills(folder, rng, family, words, max(3, math.ceil(scale * KILLS)))
+    for algorithm in ("disc", "sac"):
+        yield largest(scratch, rng, algorithm, math.ceil(4 * scale))
 
 
 def kills(
@@ -76,6 +79,30 @@ def kills(
     held = sum(seconds <= SAVES_WITHIN for seconds in asked)
     slowest = f"the slowest took {max(asked, default=0.0):.1f} s"
     yield Outcome("kills", f"{family}: SIGTERM saves within ten seconds", len(asked), held, slowest)
+
+
+def largest(scratch: Path, rng: np.random.Generator, algorithm: str, tries: int) -> Outcome:
+    """SIGTERM to training the largest task with default options, after some iterations."""
+    asked = []
+    for i in range(tries):
+        out = scratch / f"{algorithm}{i}"
+        words = ["train", "humanoid", "--algo", algorithm, "--threads", "1", "--out", str(out)]
+        words += ["--random-steps", "1000"] if algorithm == "sac" else []
+        process = start(words, scratch)
+        while len(logs.tail(out / "progress.csv")) < 8:  # five random ones and three others
+            time.sleep(0.1)
+            if process.poll() is not None:
+                raise RuntimeError(f"{algorithm} failed by itself")
+        time.sleep(float(rng.uniform(0.0, 5.0)))
+        clock = time.monotonic()
+        process.terminate()
+        process.wait()
+        seconds = time.monotonic() - clock
+        saved = f"step_{logs.tail(out / 'progress.csv')[-1]['step']:012.0f}.safetensors"
+        asked.append(seconds if (out / "checkpoints" / saved).exists() else math.inf)
+    held = sum(seconds <= SAVES_WITHIN for seconds in asked)
+    what = f"{algorithm} on Humanoid: SIGTERM saves within ten seconds"
+    return Outcome("kills", what, tries, held, f"the slowest took {max(asked):.1f} s")
 
 
 def chain(

@@ -42,6 +42,13 @@ def run(
     return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
 
 
+def start(words: Sequence[str | Path], folder: Path) -> subprocess.Popen[bytes]:
+    """Begin `python -m disc WORDS…` in a folder, quietly."""
+    command = [sys.executable, "-m", "disc", *map(str, words)]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, cwd=folder, env=environment(), stdout=null, stderr=null)
+
+
 def environment() -> dict[str, str]:
     """The variables of a process that is to find this checkout, also from another folder."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]

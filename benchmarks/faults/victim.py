@@ -72,14 +72,14 @@ def main() -> None:
     task = json.loads(sys.argv[1])
     plan = Plan(task)
     plan.enter("starting")
-    from disc import checkpoint, cli, logs, runs, train
+    from disc import checkpoint, cli, logs, saving, train
     from disc.algos import ALGORITHMS
 
     places: list[tuple[str, Any, str]] = [
         ("sampling", train, "collect"),
         ("evaluating", train, "evaluate"),
         ("checkpoint", checkpoint, "save"),
-        ("policy", runs.saving, "write_policy"),
+        ("policy", saving, "write_policy"),
         ("record", logs.ProgressFile, "append"),
         *(("updating", module, "update") for module in ALGORITHMS.values()),
     ]

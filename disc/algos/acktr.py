@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import actor_critic, distributions, minibatch, networks, optim, seeding
+from disc import actor_critic, budget, distributions, minibatch, networks, optim, seeding
 from disc.actor_critic import ActorCritic, act, explore, observe
 from disc.algos.ppo import estimate
 from disc.config import Checker, GaussianConfig
@@ -84,6 +84,7 @@ class State(ActorCritic):
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     """A fresh state; the replay holds the newest batch only."""
+    budget.check_factors((spec.observation_size, *config.widths, spec.action_size))
     fields = actor_critic.init(config, 1, spec, num_envs, seed)
     policy, value = fields["policy"].parameters, fields["value"].parameters
     fields["policy"] = optim.init_kfac(policy, policy.mean)

@@ -65,6 +65,12 @@ class Config(OffPolicyConfig):
         if self.reward_scale is not None:
             check.above_zero("reward_scale")
 
+    @property
+    def rows(self) -> int:
+        """Rows that a network sees in a gradient step, or pairs of actions that are compared."""
+        pairs = self.fixed_particles * self.moved_particles
+        return self.batch_size * max(self.value_particles, pairs)
+
     def suited(self, task: str) -> Self:
         """Fill in the reward scale too."""
         config = super().suited(task)

@@ -18,7 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from disc import actor_critic, consistency, distributions, networks, normalize, optim, seeding
+from disc import (
+    actor_critic,
+    budget,
+    consistency,
+    distributions,
+    networks,
+    normalize,
+    optim,
+    seeding,
+)
 from disc import replay as replays
 from disc.actor_critic import Networks
 from disc.config import Checker, GaussianConfig
@@ -121,6 +130,7 @@ class State(Networks):
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     """A fresh state; the value network's inputs are [1, s, s²]."""
     size = spec.observation_size
+    budget.check_chunks(config, spec)
     policy, value = actor_critic.init_networks(config, spec, seed, 1 + 2 * size, value_gain=0.01)
     return State(
         policy=optim.init(policy),

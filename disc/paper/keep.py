@@ -70,7 +70,7 @@ def main() -> None:
     try:
         for path in keep(Path(sys.argv[1]), Path(sys.argv[2])):
             sys.stdout.write(f"{path}\n")
-    except (DiscError, OSError) as error:
+    except (DiscError, OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from disc import statistics
+from disc import statistics, untrusted
 from disc.report.figures import ALL, captioned, drawing
 from disc.report.markup import (
     NOTHING,
@@ -88,7 +88,7 @@ def references(study: Study, found: Found) -> References:
         if not means:
             continue
         value = float(paper[0]) if paper else max(means)
-        if value <= 0:
+        if value < 1 / untrusted.DRAWN:
             none.append(task)
             continue
         values[task] = value

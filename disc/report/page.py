@@ -62,7 +62,8 @@ def page(found: Results) -> str:
         tag("script", script),
     ]
     whole = tag("html", tag("head", join(head, "\n")), tag("body", join(body, "\n")), lang="en")
-    return f"<!doctype html>\n{whole}\n"
+    text = f"<!doctype html>\n{whole}\n"
+    return text.encode(errors="backslashreplace").decode()  # JSON may hold half a character
 
 
 def _asset(name: str) -> Html:

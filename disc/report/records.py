@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from disc import logs, plots, runs
+from disc import logs, plots, runs, untrusted
 from disc.statistics import Curve
 from disc.types import DiscError
 
-UNREADABLE = (OSError, csv.Error, ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
+UNREADABLE = (OSError, *untrusted.MALFORMED)
 
 
 class Run(NamedTuple):
@@ -59,12 +59,12 @@ def read(root: Path, path: Path, metrics: Iterable[str]) -> Run:
         steps, _ = plots.column(rows, "step")
         if (np.diff(steps) <= 0).any():
             raise ValueError("the steps in progress.csv go back")
-        curves = {name: _finite(plots.column(rows, name)) for name in metrics}
+        curves = {name: plots.column(rows, name) for name in metrics}
         seconds = max(row.get("time/elapsed", 0.0) for row in rows)
         known = {name: curve for name, curve in curves.items() if len(curve[0])}
         run = Run(path, config, known, int(steps[-1]), seconds, record.stat().st_mtime)
         _ = run.planned, run.versions("mujoco"), {**config["env_kwargs"], **config["config"]}
-        _ = config["seed"] + 1, config["env_name"] + config["algorithm"]
+        _ = config["env_name"] + config["algorithm"], datetime.fromtimestamp(run.written)
         return run
     except DiscError as error:
         raise DiscError(str(error).removeprefix(f"{root / path}: ").removesuffix(".")) from error
@@ -75,11 +75,6 @@ def read(root: Path, path: Path, metrics: Iterable[str]) -> Run:
 def said(error: Exception) -> str:
     """What went wrong, as a part of a sentence."""
     return str(error).rstrip(".") or type(error).__name__
-
-
-def _finite(curve: Curve) -> Curve:
-    kept = np.isfinite(curve[1])
-    return curve[0][kept], curve[1][kept]
 
 
 def told_apart(there: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
