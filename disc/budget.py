@@ -44,6 +44,7 @@ def check_batches(config: Any, length: int, spec: Spec) -> None:
     That is 20 numbers a step, 3 more for each pass over them (the rows of the minibatches), and
     the newest batch on its way through the networks.
     """
+    check_layers((spec.observation_size, *config.widths, spec.action_size))
     rows, horizon = length * config.horizon, config.horizon
     numbers = 2 * spec.observation_size + 2 * spec.action_size + 1
     stored = rows * (FLOAT * numbers + 3)

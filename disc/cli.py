@@ -139,8 +139,12 @@ def train(command: Any) -> None:
 
 def resume_run(command: Resume) -> None:
     """`disc resume`."""
-    run, steps, env = command.run, command.steps, command.env
-    _finish(run, env, lambda: resume(run, steps, env=env, threads=command.threads))
+    run, env, threads = command.run, command.env, command.threads
+
+    def learn() -> Agent:
+        return resume(run, command.steps, env=env, threads=threads, on_nan=command.on_nan)
+
+    _finish(run, env, learn)
 
 
 def _finish(where: Path, env: str | None, learn: Callable[[], Agent]) -> None:

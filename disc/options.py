@@ -62,6 +62,8 @@ class Resume:
     env: str | None = None
     """The environment, for a run of a package.module:factory, which must be named here: a file
     can't choose what is imported."""
+    on_nan: Literal["stop", "rollback"] | None = None
+    """If an update gives a number that is not finite; as when the run began by default."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,7 @@ def resume(
     *,
     env: Source | None = None,
     threads: int | None = None,
+    on_nan: runs.OnNan | None = None,
     callbacks: Iterable[Callback] = (),
     progress: bool = True,
 ) -> Agent:
@@ -34,6 +35,7 @@ def resume(
         env: the environment, for a run whose environment was an object or a function, or is made
             by a `package.module:factory`: a file can't choose what is imported.
         threads: cores to use; as when the run began if None.
+        on_nan: see `Agent.learn`; as when the run began if None.
         callbacks: see `Agent.learn`.
         progress: show a progress bar on standard error.
     """
@@ -41,6 +43,9 @@ def resume(
     try:
         say = partial(logs.make_console(progress).print, markup=False)
         agent, plan = _prepare(directory, steps, env, threads, say)
+        if on_nan is not None:
+            runs.check_on_nan(on_nan, written=True)
+            directory.config["on_nan"] = on_nan
         agent.metrics = directory.rewind(agent.state.step)
         directory.extend(agent.state.step, plan)
     except BaseException:

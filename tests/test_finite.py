@@ -178,6 +178,23 @@ def test_rollback_to_the_start_and_its_end(tmp_path: Path) -> None:
     assert config["config"]["learning_rate"] == pytest.approx(3e-4 / 32)
 
 
+def test_a_run_that_stopped_may_go_on_by_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would meet the same number again; with half the step it does not."""
+    rate = 3e-4
+    changed = spoiled(DISC, parameters_at(768, above=0.6 * rate))
+    monkeypatch.setitem(AGENTS, "disc", changed)
+    with pytest.raises(NonFinite):
+        small(changed, "Pendulum-v1").learn(
+            1024, out=tmp_path / "run", checkpoint_every=256, **QUIET
+        )
+    with pytest.raises(NonFinite):
+        disc.resume(tmp_path / "run", progress=False)
+    agent = disc.resume(tmp_path / "run", on_nan="rollback", progress=False)
+    assert (agent.state.step, agent.config.learning_rate) == (1024, 0.5 * rate)
+
+
 def test_what_rollback_needs(tmp_path: Path) -> None:
     with pytest.raises(DiscError, match="needs out"):
         small().learn(256, on_nan="rollback", **QUIET)

@@ -200,9 +200,9 @@ def test_odd_times_are_refused(elapsed: Any, run: Path) -> None:
     [
         (PPO, {"horizon": 2**30}, "a replay of 1 × 1,073,741,824 steps takes"),
         (DISC, {"replay_length": 2**30}, "lower horizon or replay_length"),
-        (DISC, {"epochs": 2**30}, "lower epochs"),
-        (TRPO, {"value_epochs": 2**30}, "lower value_epochs"),
-        (ACKTR, {"value_steps": 2**30}, "lower value_steps"),
+        (DISC, {"epochs": 2**30}, "lower horizon, replay_length or epochs"),
+        (TRPO, {"value_epochs": 2**30}, "lower horizon or value_epochs"),
+        (ACKTR, {"value_steps": 2**30}, "lower horizon or value_steps"),
         (ACKTR, {"widths": (10**5,)}, "K-FAC of a network of 6 × 100,000 × 4 takes"),
         (TRPO, {"widths": (10**9,)}, "a network of 6 × 1,000,000,000 × 4 takes"),
         (SAC, {"widths": (10**9, 10**9)}, "lower widths"),
