@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import resource
 import subprocess
 from collections.abc import Callable, Iterator
@@ -73,42 +72,42 @@ def _mended(family: str, folder: Path, out: Path, problem: str) -> list[str]:
 
 
 def read_only(family: str, folder: Path) -> Outcome:
-    """A run directory that takes nothing any more, from the middle of a run on."""
-    for path in (folder.parent, folder):
-        path.chmod(0o777)
+    """A folder that takes nothing any more, from the middle of a run on."""
     place = folder / "shared"
-    out = place / "run"
-    held = (out, out / "checkpoints", place)
+    place.mkdir()
+    out, able = place / "run", can_mount(folder)
 
     def lock(agent: Any, row: Any) -> None:
         if agent.state.step == STEPS // 2:
-            for path in held:
-                path.chmod(0o555)
+            forbid(place, able)
 
-    with nobody():  # whom permissions hold back
-        place.mkdir()
-        problem = _complaint(family, out, callbacks=[lock])
-        refused = _complaint(family, place / "other")
-        for path in held:
-            path.chmod(0o755)
-        wrong = _mended(family, folder, out, problem)
+    problem = _complaint(family, out, callbacks=[lock])
+    refused = _complaint(family, place / "other")
+    permit(place, able)
+    wrong = _mended(family, folder, out, problem)
     wrong += [] if refused and not (place / "other").exists() else [f"started: {refused!r}"]
     remark = "; ".join(wrong) or "one sentence; resumed it equals the whole run; no new run begins"
     what = f"{family}: a folder that becomes unwritable"
     return Outcome("disks", what, 1, int(not wrong), remark)
 
 
-@contextmanager
-def nobody() -> Iterator[None]:
-    """Be a user without privileges, if root."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
+def forbid(place: Path, root: bool) -> None:
+    """Let nobody write in a folder; root, whom permissions don't hold back, sees it read-only."""
+    if root:
+        _mount("--bind", str(place), str(place))
+        _mount("-o", "remount,ro,bind", str(place))
+    else:
+        for path in (place, *place.rglob("*/")):
+            path.chmod(0o555)
+
+
+def permit(place: Path, root: bool) -> None:
+    """The opposite of `forbid`."""
+    if root:
+        subprocess.run(["umount", str(place)], check=False)
+    else:
+        for path in (place, *place.rglob("*/")):
+            path.chmod(0o755)
 
 
 def _mount(*words: str) -> bool:
