@@ -60,11 +60,13 @@ def check_batches(config: Any, length: int, spec: Spec) -> None:
 
 def check_chunks(config: Any, spec: Spec) -> None:
     """Trust-PCL's replay, the chunks that it draws from it, and the returns that it remembers."""
+    check_layers((spec.observation_size, *config.widths, spec.action_size))
     length, count = config.chunk_length, config.replay_chunks
     numbers = 2 * spec.observation_size + spec.action_size + 1
     what = f"a replay of {count:,} × {length:,} steps"
     _check(length * count * (FLOAT * numbers + 3), what, "replay_chunks")
-    _check(2 * FLOAT * config.lambda_episodes, "the last returns", "lambda_episodes")
+    returns = f"a memory of {config.lambda_episodes:,} returns"
+    _check(2 * FLOAT * config.lambda_episodes, returns, "lambda_episodes")
     drawn = config.batch_chunks * (config.horizon // length)
     _check(2 * FLOAT * drawn, f"a draw of {drawn:,} chunks", "batch_chunks or horizon")
     check_rows(config.batch_chunks * length, config.widths, spec, "batch_chunks")

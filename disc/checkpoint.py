@@ -88,8 +88,10 @@ def _check(found: Checkpoint, fresh: Any) -> None:
     for array, shape in ((found.taken, (envs, steps, sizes[0])), (found.where, (envs, sizes[1]))):
         if array.shape != shape or array.dtype != np.float32:
             raise ValueError(f"environments/ is {array.dtype} of shape {array.shape}")
-    if state.seed != fresh.seed or state.step < envs * steps or state.iteration < 0:
-        raise ValueError(f"seed {state.seed}, step {state.step}, iteration {state.iteration}")
+    if state.seed != fresh.seed:
+        raise ValueError(f"its seed is {state.seed}, not {fresh.seed}")
+    if state.step < envs * steps or state.iteration < 0:
+        raise ValueError(f"step {state.step} of iteration {state.iteration}")
     if not 0.0 <= float(found.info["elapsed"]) < math.inf:
         raise ValueError(f"{found.info['elapsed']} seconds")
 
@@ -135,7 +137,9 @@ def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
         array = arrays[f"state/{jax.tree_util.keystr(path)}"]
         if array.shape != np.shape(blank):
             raise ValueError(f"{jax.tree_util.keystr(path)} has shape {array.shape}")
-        if array.dtype.kind != np.asarray(blank).dtype.kind:
+        wanted = np.asarray(blank).dtype
+        exact = isinstance(blank, jax.Array)
+        if array.dtype != wanted if exact else array.dtype.kind != wanted.kind:
             raise ValueError(f"{jax.tree_util.keystr(path)} is {array.dtype}")
         if isinstance(blank, int | float):
             return type(blank)(array.item())

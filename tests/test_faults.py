@@ -15,7 +15,7 @@ from tests.test_resume import untimed
 
 @pytest.mark.parametrize("family", kills.FAMILIES)
 def test_kills_cost_nothing(family: str, tmp_path: Path, rng: np.random.Generator) -> None:
-    for outcome in kills.kills(tmp_path, rng, family, kills.FAMILIES[family], 2):
+    for outcome in kills.kills(tmp_path, rng, family, kills.FAMILIES[family], 1):
         assert outcome.good, outcome
 
 

@@ -55,3 +55,11 @@ def test_nothing_finished(tmp_path: Path) -> None:
     sweeps.run(tmp_path, found.cell("hopper", sweeps.DISC, 0), done=50_000)
     with pytest.raises(DiscError, match="no finished run"):
         headline.write(tmp_path)
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/README.md"])
+def test_pages_show_the_table_that_was_made(page: str) -> None:
+    root = Path(__file__).parents[1]
+    _, _, rest = (root / page).read_text(encoding="utf-8").partition("<!-- table1 -->\n")
+    shown, _, _ = rest.partition("<!-- /table1 -->")
+    assert shown == (root / "results/paper/table1.md").read_text(encoding="utf-8")

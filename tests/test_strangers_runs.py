@@ -171,6 +171,7 @@ def test_pipes_are_not_waited_for(run: Path) -> None:
         ("state/['step']", np.int64(-1)),
         ("state/['step']", np.float64(math.inf)),
         ("state/['normalizer'].observation.mean", np.zeros(3, np.int64)),
+        ("state/['policy'].parameters.log_std", np.zeros(1, np.float16)),
     ],
     ids=str,
 )
