@@ -256,15 +256,15 @@ def duration(seconds: float) -> str:
 
 def scores(rows: Sequence[Row]) -> dict[str, Any]:
     """How well a run did, from its rows: the last and the best evaluation, the last return."""
-    evaluations = [row for row in rows if "eval/return" in row]
-    returns = [row for row in rows if "train/return" in row]
+    known = {"eval/return", "eval/return_std"}
+    evaluations = [_evaluation(row) for row in rows if known <= row.keys()]
+    last = next((row for row in reversed(rows) if "train/return" in row), None)
     result: dict[str, Any] = {}
     if evaluations:
-        best = max(evaluations, key=lambda row: row["eval/return"])
-        result["last_evaluation"] = _evaluation(evaluations[-1])
-        result["best_evaluation"] = _evaluation(best)
-    if returns:
-        result["last_training_return"] = returns[-1]["train/return"]
+        result["last_evaluation"] = evaluations[-1]
+        result["best_evaluation"] = max(evaluations, key=lambda found: found["return"])
+    if last is not None:
+        result["last_training_return"] = last["train/return"]
     return result
 
 
