@@ -48,7 +48,8 @@ def main() -> None:
     for part in options.parts:
         rng = np.random.default_rng([options.seed, *part.encode()])
         with tempfile.TemporaryDirectory() as scratch:
-            for outcome in PARTS[part](Path(scratch), rng, options.scale):
+            for found in PARTS[part](Path(scratch), rng, options.scale):
+                outcome = found._replace(remark=found.remark.replace(scratch, "…"))
                 outcomes.append(outcome)
                 console.print(f"{outcome.part}: {outcome.what}: {outcome.held}/{outcome.tried}")
                 _write(options, outcomes)
@@ -71,7 +72,7 @@ def _table(outcomes: list[Outcome]) -> Table:
 
 def _write(options: argparse.Namespace, outcomes: list[Outcome]) -> None:
     about = {
-        "command": machine.command(),
+        "command": ["python", "-m", "benchmarks.faults", *sys.argv[1:]],
         "seed": options.seed,
         "scale": options.scale,
         "versions": machine.versions(),
