@@ -123,7 +123,7 @@ def train(command: Any) -> None:
     with agent:
         _finish(
             where,
-            options.env,
+            agent.maker.words,
             lambda: agent.learn(
                 options.steps,
                 out=where,
@@ -144,15 +144,15 @@ def resume_run(command: Resume) -> None:
     def learn() -> Agent:
         return resume(run, command.steps, env=env, threads=threads, on_nan=command.on_nan)
 
-    _finish(run, env, learn)
+    _finish(run, ["--env", env] if env else [], learn)
 
 
-def _finish(where: Path, env: str | None, learn: Callable[[], Agent]) -> None:
+def _finish(where: Path, words: list[str], learn: Callable[[], Agent]) -> None:
     """Train, say how to go on if interrupted, and draw the curve at the end."""
     try:
         agent = learn()
     except KeyboardInterrupt:
-        err.print(f"Stopped. Go on with: {runs.command(where, env)}", markup=False)
+        err.print(f"Stopped. Go on with: {runs.command(where, words)}", markup=False)
         sys.exit(130)
     plots.curves([where], where / "curve.png")
     if any("is/rho_last" in row for row in agent.metrics):

@@ -97,7 +97,8 @@ def _maker(directory: RunDirectory, env: Source | None, say: Callable[[str], Non
             raise DiscError(
                 f"{run}: its environment was made in Python; use disc.resume(…, env=…)."
             )
-        return Maker.from_file(run, recipe, kwargs, f"`{runs.command(run, recipe)}`")
+        how = runs.command(run, ["--env", recipe])
+        return Maker.from_file(run, recipe, kwargs, f"`{how}`")
     if isinstance(env, str) and Maker(env).name != recipe:
         if kwargs:
             say(f"{run}: its env_kwargs are left out, as it was made by {recipe}, not {env}.")

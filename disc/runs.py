@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from disc import checkpoint, files, logs, machine, saving, untrusted
-from disc.tasks import named
+from disc.tasks import Maker
 from disc.train import Plan, due
 from disc.types import DiscError, Metrics
 
@@ -113,9 +113,10 @@ class RunDirectory:
         """A run directory that is there, for this process alone.
 
         Raises:
-            DiscError: it holds no run, or another process works on it.
+            DiscError: it holds no run, or leads elsewhere, or another process works on it.
         """
         directory = cls(path, read_config(path))
+        _check_links(path)
         directory.lock = _lock(path)
         for left in path.glob("**/.*.part"):
             left.unlink()  # what a killed process was writing
@@ -202,9 +203,10 @@ class RunDirectory:
             yield
         except OSError as error:
             saved = f"saved up to step {self.saved_step:,}" if self.saved_step else "not saved yet"
+            words = Maker(self.config["env"], self.config["env_kwargs"]).words
             raise DiscError(
                 f"{self.path}: can't be written ({error.strerror or error}); the run is {saved}. "
-                f"Mend that and go on with `{command(self.path, self.config['env'])}`."
+                f"Mend that and go on with `{command(self.path, words)}`."
             ) from error
 
     def close(self) -> None:
@@ -215,6 +217,17 @@ class RunDirectory:
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
+
+
+def _check_links(path: Path) -> None:
+    """Refuse a directory in which something that is to be written or removed lies elsewhere."""
+    home = path.resolve()
+    for inner in path.rglob("*"):
+        if inner.is_symlink() and not inner.resolve().is_relative_to(home):
+            raise DiscError(
+                f"{inner}: is a link that leads out of the run directory; put what it leads to in "
+                "its place, or remove it."
+            )
 
 
 def _lock(path: Path) -> int | None:
@@ -237,9 +250,9 @@ def _lock(path: Path) -> int | None:
     return number
 
 
-def command(path: Path, recipe: str | None) -> str:
-    """The command that goes on with a run, given what makes its environment."""
-    return shlex.join(["disc", "resume", str(path), *named(recipe)])
+def command(path: Path, words: Iterable[str]) -> str:
+    """The command that goes on with a run, given the words that name its environment."""
+    return shlex.join(["disc", "resume", str(path), *words])
 
 
 def check_free(path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from disc import files, logs, runs
 from disc.cells import Cell, Experiment
-from disc.tasks import Maker, named
+from disc.tasks import Maker
 from disc.types import DiscError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def words(root: Path, found: Status) -> list[str]:
     if not found.begun:
         return found.cell.command(root)
     path, steps = root / found.cell.path, str(found.cell.steps)
-    env = named(Maker(found.cell.task).recipe)
+    env = Maker(found.cell.task, found.cell.arm.env_kwargs).words
     return ["resume", str(path), "--steps", steps, "--threads", "1", *env]
 
 

@@ -42,6 +42,9 @@ TASKS = {
 }
 
 
+CHOOSE = "name it with env, and env_kwargs if it takes some"
+
+
 @dataclass
 class Maker:
     """Makes environments of one kind.
@@ -56,27 +59,27 @@ class Maker:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_file(cls, path: Any, recipe: Any, kwargs: Any, how: str = "name it with env") -> Maker:
-        """What a file names, if making it runs none of the file's code: a registered id.
+    def from_file(cls, path: Any, recipe: Any, kwargs: Any, how: str = CHOOSE) -> Maker:
+        """What a file names, if making it imports and opens nothing of the file's choice.
 
         Args:
             path: the file.
             recipe: what it names.
             kwargs: and with which keyword arguments.
-            how: what to do if a function is to be imported after all.
+            how: what to do if it is to be made after all.
 
         Raises:
-            DiscError: it names a function to import, which a stranger may have chosen.
+            DiscError: it names a function to import or a file, which a stranger may have chosen.
         """
         if not isinstance(recipe, str):
             raise DiscError(f"{path}: its environment was made in Python; name one with env.")
-        if ":" in recipe or not isinstance(kwargs, dict):
+        if not isinstance(kwargs, dict) or (maker := cls(recipe, kwargs)).words:
             given = f" with {kwargs!r}" if kwargs else ""
             raise DiscError(
                 f"{path}: says its environment is made by {recipe!r}{given}, and a file can't "
-                f"choose what is imported; if you trust that, {how}."
+                f"choose what is imported or opened; if you trust that, {how}."
             )
-        return cls(recipe, kwargs)
+        return maker
 
     @property
     def single(self) -> bool:
@@ -97,6 +100,13 @@ class Maker:
     def recipe(self) -> str | None:
         """How another process can make it again; None for objects and functions."""
         return self.name if isinstance(self.source, str) else None
+
+    @property
+    def words(self) -> list[str]:
+        """The words that name it to `disc` where a file can't: a function to import, or a path."""
+        recipe = self.recipe
+        chosen = recipe is not None and (":" in recipe or _reaches_out(self.kwargs))
+        return ["--env", recipe] if recipe and chosen else []
 
     def make(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
         """A new environment.
@@ -127,9 +137,12 @@ class Maker:
             ) from error
 
 
-def named(recipe: str | None) -> list[str]:
-    """The words that name an environment to `disc` where a file can't: a function to import."""
-    return ["--env", recipe] if recipe and ":" in recipe else []
+def _reaches_out(value: Any) -> bool:
+    """Whether there is text in a value that may be the path of a file, or a name to import."""
+    if isinstance(value, str):
+        return value.startswith((".", "~")) or any(sign in value for sign in "/\\:")
+    inner = value.values() if isinstance(value, Mapping) else value
+    return isinstance(value, Mapping | list | tuple) and any(map(_reaches_out, inner))
 
 
 def _factory(source: str) -> Callable[..., gym.Env[Any, Any]] | None:

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from disc import DiscError, logs, resume
 from disc.agent import AGENTS
-from disc.tasks import named
+from disc.tasks import Maker
 from tests import environments as probes
 from tests.compare import assert_equal_trees
 from tests.small import PPO, SMALL
@@ -65,7 +65,7 @@ def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) 
     for run, steps in ((whole, 1792), (parts, 768)):
         agent = AGENTS[algorithm](env, threads=1, **options)
         agent.learn(steps, out=run, **PLAN)
-    done = disc("resume", parts, "--steps", "1792", *named(env))
+    done = disc("resume", parts, "--steps", "1792", *Maker(env).words)
     assert done.returncode == 0, done.stderr
     assert_same_run(whole, parts)
     config = json.loads((parts / "config.json").read_text())

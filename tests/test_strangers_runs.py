@@ -18,6 +18,7 @@ from benchmarks.faults import mutations, strangers
 from disc import DiscError, checkpoint, cli, files, logs, machine, runs, sweep
 from disc.agent import ACKTR, DISC, PPO, SAC, SQL, TRPO, Agent, TrustPCL
 from disc.cells import Arm, Cell
+from disc.tasks import Maker
 from tests import environments as probes
 from tests.small import QUIET, small
 
@@ -78,6 +79,46 @@ def test_a_run_goes_on_with_the_function_that_is_named(
 
 def test_an_id_needs_no_name(run: Path) -> None:
     assert disc.resume(run, 512, progress=False).state.step == 512
+
+
+@pytest.mark.parametrize("model", ["/etc/passwd", "./a.xml", "~/a.xml", "a/../../b.xml", "a:b"])
+def test_a_file_cannot_choose_what_is_opened(model: str, run: Path) -> None:
+    """Gymnasium's MuJoCo environments read the model that `xml_file` names."""
+    kwargs = {"xml_file": model}
+    change(run, env="Hopper-v5", env_kwargs=kwargs)
+    with pytest.raises(DiscError) as refused:
+        disc.resume(run, 512, progress=False)
+    assert f"with {kwargs!r}, and a file can't" in str(refused.value)
+    assert f"`disc resume {run} --env Hopper-v5`." in str(refused.value)
+    for nested in ({"a": [model]}, {"a": {"b": model}}):
+        with pytest.raises(DiscError, match="imported or opened"):
+            Maker.from_file("file", "Hopper-v5", nested)
+    with pytest.raises(DiscError, match=r"Hopper-v5: making the environment failed"):
+        disc.resume(run, 512, env="hopper", progress=False)  # the user's choice
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"xml_file": "hopper.xml", "frame_skip": 4, "a": [1, "b"]}])
+def test_other_arguments_are_a_files_own(kwargs: dict[str, Any]) -> None:
+    assert Maker.from_file("file", "Hopper-v5", kwargs).kwargs == kwargs
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "events", "curve.png", "checkpoints/new"])
+def test_a_run_cannot_lead_elsewhere(name: str, run: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "step_000000000001.safetensors").write_text("not to be removed")
+    if (run / name).exists():
+        shutil.rmtree(run / name)
+    (run / name).symlink_to(elsewhere)
+    with pytest.raises(DiscError, match=f"{name}: is a link that leads out of the run directory"):
+        disc.resume(run, 512, progress=False)
+    assert (elsewhere / "step_000000000001.safetensors").read_text() == "not to be removed"
+
+
+def test_a_run_may_be_linked_and_link_within_itself(run: Path, tmp_path: Path) -> None:
+    (run / "best.disc").symlink_to("policy.disc")
+    (tmp_path / "linked").symlink_to(run)
+    assert disc.resume(tmp_path / "linked", 512, progress=False).state.step == 512
 
 
 def test_a_stopped_run_says_the_whole_command(
