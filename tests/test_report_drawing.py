@@ -48,7 +48,8 @@ def test_ticks() -> None:
     assert svg.ticks(-62, 8.9) == [-60, -40, -20, 0]
     assert svg.ticks(1.0, 1.23) == [1.0, 1.05, 1.1, 1.15, 1.2]
     assert svg.ticks(3.0, 3.0) == [3.0]
-    assert [svg.short(x) for x in (2_500_000, -6000, 0.05, 0)] == ["2.5M", "−6k", "0.05", "0"]
+    values = (2_500_000, -6000, 301_056, 0.05, 0)
+    assert [svg.short(x) for x in values] == ["2.5M", "−6k", "301.1k", "0.05", "0"]
 
 
 def test_long_curves_are_thinned() -> None:

@@ -85,7 +85,7 @@ def short(value: float) -> str:
     """A number as a tick label: 200k, 1.5M, −0.05."""
     for unit, name in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
-            return f"{value / unit:g}{name}".replace("-", "−")
+            return f"{value / unit:.4g}{name}".replace("-", "−")
     return f"{value:g}".replace("-", "−")
 
 
