@@ -66,6 +66,7 @@ class Agent:
         self.state: Any = self.algorithm.init(self.config, self.env.spec, num_envs, seed)
         self.elapsed = 0.0  # seconds of training, over all processes that took part
         self._record = Record()
+        self.unscored: Metrics | None = None  # the newest row, until it is evaluated
         self._started = False
         self._untraced = False  # the actions since the last reset were not kept
         self._acting: tuple[Any, Policy] | None = None
@@ -193,7 +194,7 @@ class Agent:
             reporter.update(self.state.step, known)
 
         def save() -> None:
-            if directory is not None and directory.saved_step != self.state.step:
+            if directory is not None and not directory.has(self):
                 directory.save(self)
 
         try:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from disc import files, packing, untrusted
-from disc.types import DiscError, Floats
+from disc.types import DiscError, Floats, Metrics
 
 FORMAT = "disc-checkpoint"
 FORMAT_VERSION = 1
@@ -32,6 +32,19 @@ class Checkpoint(NamedTuple):
     taken: Floats  # (E, T, D) actions since the last reset
     where: Floats  # (E, S) observations the environments stood at
     info: dict[str, Any]
+
+    @property
+    def unscored(self) -> Metrics | None:
+        """The row of the last iteration, if it still has to be evaluated and recorded."""
+        row = self.info.get("unscored")
+        if not row:
+            return None
+        return {name: math.nan if x is None else float(x) for name, x in row.items()}
+
+
+def row_to_json(row: Metrics) -> dict[str, float | None]:
+    """A row of which JSON can hold all; `Checkpoint.unscored` is the way back."""
+    return {name: None if math.isnan(x) else x for name, x in row.items()}
 
 
 def save(directory: Path, checkpoint: Checkpoint) -> Path:
@@ -94,6 +107,8 @@ def _check(found: Checkpoint, fresh: Any) -> None:
         raise ValueError(f"step {state.step} of iteration {state.iteration}")
     if not 0.0 <= float(found.info["elapsed"]) < math.inf:
         raise ValueError(f"{found.info['elapsed']} seconds")
+    if (row := found.unscored) is not None and row["step"] != state.step:
+        raise ValueError(f"a row of step {row['step']} at step {state.step}")
 
 
 def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]:

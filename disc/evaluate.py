@@ -19,6 +19,10 @@ MAX_EPISODE_STEPS = 100_000
 LOOK_EVERY = 1_000  # steps, at the observations of which one look is cheap
 
 
+class Interrupted(Exception):
+    """An evaluation was not finished, as it was asked not to be."""
+
+
 class Evaluation(NamedTuple):
     """Undiscounted returns and lengths of some episodes."""
 
@@ -36,6 +40,7 @@ def evaluate(
     *,
     name: str = "the environment",
     say: Callable[[str], Any] | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """Run whole episodes, with raw rewards.
 
@@ -51,9 +56,11 @@ def evaluate(
         deterministic: the action without noise; else a sample, as always with SQL.
         name: the environment's, in messages.
         say: is told of an episode that does not end.
+        stop: is asked at every step whether to leave it.
 
     Raises:
         DiscError: the environment raised, or returned something that is not finite.
+        Interrupted: `stop` said so.
     """
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     sampled = policy.sampled_only or not deterministic
@@ -61,9 +68,11 @@ def evaluate(
         rng = seeding.generator(seed, seeding.EVALUATION, step, i)
         title = f"episode {i + 1} of the evaluation" + (f" at step {step}" if step else "")
         try:
-            returns[i], lengths[i], ended = _play(env, policy, rng, sampled, title)
+            returns[i], lengths[i], ended = _play(env, policy, rng, sampled, title, stop)
         except Misbehaved as error:
             raise complaints.error(name, f"{error}", running=step > 0) from error
+        if stop():
+            raise Interrupted
         if not ended and say is not None:
             say(
                 f"{name}: an episode of an evaluation did not end within {MAX_EPISODE_STEPS:,} "
@@ -79,6 +88,7 @@ def _play(
     rng: np.random.Generator,
     sampled: bool,
     title: str,
+    stop: Callable[[], bool],
 ) -> tuple[float, int, bool]:
     """An episode's return and length, and whether it ended.
 
@@ -93,7 +103,7 @@ def _play(
     except Misbehaved as error:
         raise Misbehaved(f"the reset of {title} {error}") from error
     try:
-        while length < MAX_EPISODE_STEPS and not ended:
+        while length < MAX_EPISODE_STEPS and not ended and not stop():
             if length - first == LOOK_EVERY:
                 _look(seen, rewards[first:], first, title)
                 first = length

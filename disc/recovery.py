@@ -46,6 +46,7 @@ def persist(
 def bring_back(agent: Agent, found: checkpoint.Checkpoint, say: Callable[..., None]) -> None:
     """Put an agent and its environments where a checkpoint was taken."""
     agent.state, agent.elapsed = found.state, float(found.info["elapsed"])
+    agent.unscored = found.unscored
     taken = found.taken
     agent.env.reset(agent.seed, agent.state.step - taken.shape[0] * taken.shape[1])
     agent._started = True
@@ -72,11 +73,11 @@ def roll_back(
         say(complaint)
     agent.config = agent.config.smaller()
     if found is None:
-        agent.state = fresh
+        agent.state, agent.unscored = fresh, None
         agent.env.reset(agent.seed, 0)
     else:
         bring_back(agent, found, say)
     step = agent.state.step
-    agent.metrics = directory.rewind(step)
+    agent.metrics = directory.rewind(agent)
     directory.roll_back(step, error.step, agent.config)
     say(f"Back to step {step:,} with half the step size: {error}")

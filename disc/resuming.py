@@ -33,7 +33,7 @@ def resume(
         run: a run directory.
         steps: the run's steps in all; as planned when it began if None.
         env: the environment, for a run whose environment was an object or a function, or is made
-            by a `package.module:factory`: a file can't choose what is imported.
+            by a `package.module:factory` or from a path: a file can't choose what is imported.
         threads: cores to use; as when the run began if None.
         on_nan: see `Agent.learn`; as when the run began if None.
         callbacks: see `Agent.learn`.
@@ -46,7 +46,7 @@ def resume(
         if on_nan is not None:
             runs.check_on_nan(on_nan, written=True)
             directory.config["on_nan"] = on_nan
-        agent.metrics = directory.rewind(agent.state.step)
+        agent.metrics = directory.rewind(agent)
         directory.extend(agent.state.step, plan)
     except BaseException:
         directory.close()
@@ -82,7 +82,7 @@ def _prepare(
     for complaint in complaints:
         say(f"{complaint} Going on from what was saved before it.")
     step = found.state.step if found else 0
-    if plan.steps <= step:
+    if plan.steps <= step and not (found and found.unscored):
         raise DiscError(f"{run}: is at step {step:,} already; give more with --steps.")
     if found is not None:
         bring_back(agent, found, say)

@@ -70,6 +70,7 @@ class RunDirectory:
         self.progress = logs.ProgressFile(path / "progress.csv")
         self.events: logs.Events | None = None
         self.saved_step: int | None = None
+        self.unscored = False  # what is saved still has to be evaluated
         self.purge_step: int | None = None
         self.lock: int | None = None
 
@@ -147,17 +148,19 @@ class RunDirectory:
         self.config["rollbacks"] = [*self.config.get("rollbacks", []), taken]
         files.write_text(self.path / "config.json", json.dumps(self.config, indent=2) + "\n")
 
-    def rewind(self, step: int) -> list[Metrics]:
-        """Cut the record back to `step`, as the run goes on from there; return what is left.
+    def rewind(self, agent: Agent) -> list[Metrics]:
+        """Cut the record back to where the agent is, and goes on from; return what is left.
 
         An evaluation that was made only because the run ended there goes too.
         """
-        rows = [row for row in logs.salvage(self.progress.path) if row["step"] <= step]
-        plan, horizon = self.config["plan"], self.config["config"].get("horizon", 0)
-        if rows and not due(plan["eval_every"], step - horizon, step):
+        step, self.unscored = agent.state.step, agent.unscored is not None
+        end = step - 1 if self.unscored else step
+        rows = [row for row in logs.salvage(self.progress.path) if row["step"] <= end]
+        every = self.config["plan"]["eval_every"]
+        if rows and rows[-1]["step"] == step and not due(every, step - agent.config.horizon, step):
             rows[-1] = {k: v for k, v in rows[-1].items() if not k.startswith("eval/")}
         self.progress.replace(rows)
-        self.purge_step, self.saved_step = step + 1, step or None
+        self.purge_step, self.saved_step = end + 1, step or None
         return rows
 
     def record(self, row: Metrics) -> None:
@@ -171,6 +174,11 @@ class RunDirectory:
                 self.events = logs.Events(self.path / "events", self.purge_step)
             self.progress.append(row)
             self.events.append(row)
+
+    def has(self, agent: Agent) -> bool:
+        """Whether all of the agent is saved."""
+        owed = agent.unscored is not None
+        return (self.saved_step, self.unscored) == (agent.state.step, owed)
 
     def save(self, agent: Agent) -> None:
         """Write the policy as it is, and a checkpoint, after which nothing is left to do.
@@ -187,6 +195,7 @@ class RunDirectory:
             {
                 "algorithm": agent.algorithm.NAME,
                 "elapsed": agent.elapsed,
+                "unscored": agent.unscored and checkpoint.row_to_json(agent.unscored),
                 "versions": machine.versions(),
             },
         )
@@ -194,7 +203,7 @@ class RunDirectory:
             self.progress.flush()
             saving.write_policy(agent, self.path / "policy.disc")
             checkpoint.save(self.checkpoints, contents)
-        self.saved_step = agent.state.step
+        self.saved_step, self.unscored = agent.state.step, agent.unscored is not None
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

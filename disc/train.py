@@ -16,7 +16,7 @@ import numpy as np
 
 from disc import finite, normalize
 from disc.envs import borrowed
-from disc.evaluate import evaluate
+from disc.evaluate import Interrupted, evaluate
 from disc.finite import NonFinite
 from disc.rollout import collect
 from disc.types import Actor, DiscError, Measured, Metrics, Rollout, Spec
@@ -61,60 +61,31 @@ def train(
         callbacks: see `Callback`.
 
     Returns:
-        How it ended: at its end, by a signal, or by a callback.
+        How it ended: at its end, by a signal, or by a callback. `agent.unscored` is the row of an
+        evaluation that a signal cut short.
     """
-    algorithm, config, env = agent.algorithm, agent.config, agent.env
-    act = partial(algorithm.act, config, env.spec)
-    explore = partial(algorithm.explore, config, env.spec)
+    config, env = agent.config, agent.env
+    explore = partial(agent.algorithm.explore, config, env.spec)
     say_once = cache(say)
-    while agent.state.step < plan.steps:
-        clock, begun = time.perf_counter(), agent.state
-        before = begun.step
-        try:
-            rollouts, metrics = iterate(agent, explore)
-        except NonFinite:
-            agent.state = finite.last_good(begun, agent.state)
-            raise
-        state = agent.state
+    while agent.state.step < plan.steps or agent.unscored is not None:
+        clock = time.perf_counter()
+        if agent.unscored is None:
+            agent.unscored = advance(agent, plan, explore)
+        row, state = agent.unscored, agent.state
+        before, last = state.step - config.horizon, state.step >= plan.steps
         updated = time.perf_counter()
-
-        checkpoint = due(plan.checkpoint_every, before, state.step)
-        if checkpoint:
-            renew(agent)
-            state = agent.state
-        elif not plan.checkpoint_every:
-            env.taken.clear()  # nothing will ask for them
-        scores = {"eval/return": math.nan, "eval/return_std": math.nan, "eval/length": math.nan}
-        last = state.step >= plan.steps
-        if plan.eval_every and (last or due(plan.eval_every, before, state.step)):
-            with borrowed(agent.maker, f"to evaluate at step {state.step}") as eval_env:
-                found = evaluate(
-                    eval_env,
-                    act(state),
-                    plan.eval_episodes,
-                    state.seed,
-                    state.step,
-                    name=agent.maker.name,
-                    say=say_once,
-                )
-            scores = {
-                "eval/return": float(np.mean(found.returns)),
-                "eval/return_std": float(np.std(found.returns)),
-                "eval/length": float(np.mean(found.lengths)),
-            }
+        try:
+            if plan.eval_every and (last or due(plan.eval_every, before, state.step)):
+                row = {**row, **score(agent, plan, say_once, interrupted)}
+        except Interrupted:  # it is made when the run goes on
+            agent.elapsed += updated - clock
+            return "interrupted"
         done = time.perf_counter()
         agent.elapsed += done - clock
-        row = {
-            "step": state.step,
-            "time/elapsed": agent.elapsed,
-            **scores,
-            **describe(rollouts, env.spec),
-            **metrics,
-            "time/evaluating": done - updated,
-        }
-        row = {name: float(f"{value:.9g}") for name, value in row.items()}
-        record({**row, "step": state.step})
-        if checkpoint:
+        row |= {"time/elapsed": agent.elapsed, "time/evaluating": done - updated}
+        record({**{name: float(f"{value:.9g}") for name, value in row.items()}, "step": state.step})
+        agent.unscored = None
+        if due(plan.checkpoint_every, before, state.step):
             save()
         answers = [callback(agent, agent.metrics[-1]) for callback in callbacks]
         if interrupted() and not last:
@@ -122,6 +93,47 @@ def train(
         if any(isinstance(answer, bool | np.bool_) and not answer for answer in answers):
             return "stopped"
     return "finished"
+
+
+def advance(agent: Agent, plan: Plan, explore: Callable[[Any], Actor]) -> Metrics:
+    """One iteration, and new episodes if a checkpoint follows; its row, not yet scored."""
+    begun = agent.state
+    try:
+        rollouts, metrics = iterate(agent, explore)
+    except NonFinite:
+        agent.state = finite.last_good(begun, agent.state)
+        raise
+    if due(plan.checkpoint_every, begun.step, agent.state.step):
+        renew(agent)
+    elif not plan.checkpoint_every:
+        agent.env.taken.clear()  # nothing will ask for them
+    names = ("time/elapsed", "eval/return", "eval/return_std", "eval/length")
+    return {
+        "step": agent.state.step,
+        **dict.fromkeys(names, math.nan),
+        **describe(rollouts, agent.env.spec),
+        **metrics,
+    }
+
+
+def score(
+    agent: Agent, plan: Plan, say: Callable[[str], None], interrupted: Callable[[], bool]
+) -> Metrics:
+    """Evaluate the policy as it is.
+
+    Raises:
+        Interrupted: it was left, at the first step after a signal.
+    """
+    state, name = agent.state, agent.maker.name
+    acting = agent.algorithm.act(agent.config, agent.env.spec, state)
+    episodes, where = plan.eval_episodes, (state.seed, state.step)
+    with borrowed(agent.maker, f"to evaluate at step {state.step}") as env:
+        found = evaluate(env, acting, episodes, *where, name=name, say=say, stop=interrupted)
+    return {
+        "eval/return": float(np.mean(found.returns)),
+        "eval/return_std": float(np.std(found.returns)),
+        "eval/length": float(np.mean(found.lengths)),
+    }
 
 
 def iterate(agent: Agent, explore: Callable[[Any], Actor]) -> tuple[list[Rollout], Metrics]:
