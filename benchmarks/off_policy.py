@@ -35,6 +35,7 @@ def training(
 ) -> Results:
     """Steps per second of training: the best of the repeats, and each."""
     results: Results = {}
+    task: dict[str, Any]
     libraries = ("disc", "sb3", "sbx") if python else ("disc",)
     for algorithm in ALGORITHMS:
         for cores in cores_tried:

@@ -22,7 +22,7 @@ from rich.table import Table
 HERE = Path(__file__).parent
 TASKS = ("HalfCheetah-v5", "Humanoid-v5")
 PEERS = ("torch==2.13.0", "stable-baselines3", "sbx-rl", "gymnasium[mujoco]")
-ALL_INCLUDED = {"epsilon_b": 1e9}
+ALL_INCLUDED: dict[str, Any] = {"epsilon_b": 1e9}
 console = Console(highlight=False, soft_wrap=True)
 
 Results = dict[str, Any]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 WARM_UP = 2
+QUIET: dict[str, Any] = {"eval_every": 0, "checkpoint_every": 0, "progress": False}
 
 
 def train(task: dict[str, Any]) -> dict[str, Any]:
@@ -24,11 +25,12 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     from disc.agent import AGENTS
 
     compiled: list[float] = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda name, seconds, **_: (
-            compiled.append(seconds) if name.endswith("backend_compile_duration") else None
-        )
-    )
+
+    def note(event: str, duration_secs: float, **_: str | int) -> None:
+        if event.endswith("backend_compile_duration"):
+            compiled.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
     env = task.get("env") or synthetic(task["dimensions"])
     agent = AGENTS[task["algorithm"]](
         env,
@@ -39,18 +41,17 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     horizon, held = agent.config.horizon, task.get("held")
     if held:
         _fill(agent)
-    quiet = {"eval_every": 0, "checkpoint_every": 0, "progress": False}
     warm_up = task.get("warm_up", WARM_UP)
-    agent.learn(horizon, **quiet)
+    agent.learn(horizon, **QUIET)
     compilations = len(compiled)
-    agent.learn((warm_up - 1) * horizon, **quiet)
+    agent.learn((warm_up - 1) * horizon, **QUIET)
     clock, cpu = time.perf_counter(), time.process_time()
-    agent.learn(task["iterations"] * horizon, **quiet)
+    agent.learn(task["iterations"] * horizon, **QUIET)
     seconds, cpu = time.perf_counter() - clock, time.process_time() - cpu
     rows = agent.metrics[warm_up:]
     if held:  # a checkpoint counts for the memory
         with tempfile.TemporaryDirectory() as folder:
-            agent.learn(horizon, out=f"{folder}/run", **quiet)
+            agent.learn(horizon, out=f"{folder}/run", **QUIET)
     mean = {
         name: float(np.mean([row[f"time/{name}"] for row in rows]))
         for name in ("sampling", "reading", "updating")
@@ -77,11 +78,10 @@ def shares(task: dict[str, Any]) -> dict[str, Any]:
 
     options = task.get("options", {})
     agent = AGENTS[task["algorithm"]](task["env"], threads=task["cores"], **options)
-    quiet = {"eval_every": 0, "checkpoint_every": 0, "progress": False}
     first = getattr(agent.config, "random_steps", None) or 0  # nothing is learned before
-    agent.learn(task.get("warm_up", first + WARM_UP * agent.config.horizon), **quiet)
+    agent.learn(task.get("warm_up", first + WARM_UP * agent.config.horizon), **QUIET)
     before, clock = len(agent.metrics), time.perf_counter()
-    agent.learn(task["steps"], **quiet)
+    agent.learn(task["steps"], **QUIET)
     seconds, rows = time.perf_counter() - clock, agent.metrics[before:]
     steps = len(rows) * agent.config.horizon
 
@@ -172,7 +172,8 @@ def synthetic(dimensions: int) -> Any:
 
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
             super().reset(seed=seed)
-            self.time, self.state = 0, np.zeros(32, np.float32)
+            self.time = 0
+            self.state: Any = np.zeros(32, np.float32)
             return self.state, {}
 
         def step(self, action: Any) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.faults import damage, disks, kills
+from benchmarks.faults.__main__ import markdown
+from benchmarks.faults.outcome import Outcome
 from benchmarks.faults.short import FAMILIES, train
 from disc import DiscError, checkpoint, logs, resume
 from tests.test_resume import untimed
@@ -84,3 +87,12 @@ def test_a_damaged_record_keeps_its_other_rows_and_is_kept_beside(tmp_path: Path
     kept = [untimed(row) for row in logs.read_progress(path)]
     assert kept[:3] == [untimed(row) for row in (rows[0], *rows[2:])]
     assert (run / "progress.damaged.csv").read_text() == "".join(lines)
+
+
+def test_the_page_shows_what_came_out() -> None:
+    results = Path(__file__).parents[1] / "results"
+    found = json.loads((results / "faults.json").read_text(encoding="utf-8"))["outcomes"]
+    outcomes = [Outcome(**x) for x in found]
+    _, _, rest = (results / "README.md").read_text(encoding="utf-8").partition("<!-- faults -->\n")
+    shown, _, _ = rest.partition("<!-- /faults -->")
+    assert shown == markdown(outcomes) == (results / "faults.md").read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 Kills at random moments, full disks and damaged files, broken environments, numbers that are none,
 files from strangers, and load. Prints a table of what was tried and what was lost, writes it as
-JSON, and exits with status 1 if anything was lost.
+JSON and as Markdown, and exits with status 1 if anything was lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--scale", type=float, default=1.0, help="1 tries all; 0.1 a tenth")
     parser.add_argument("--seed", type=int, default=0, help="of the moments and the damage")
-    parser.add_argument("--out", type=Path, default=Path("faults.json"))
+    out = "a JSON file; the Markdown is beside it"
+    parser.add_argument("--out", type=Path, default=Path("faults.json"), help=out)
     options = parser.parse_args()
     outcomes: list[Outcome] = []
     for part in options.parts:
@@ -70,6 +71,14 @@ def _table(outcomes: list[Outcome]) -> Table:
     return table
 
 
+def markdown(outcomes: list[Outcome]) -> str:
+    """The table for a page; how it went is in the JSON."""
+    lines = ["| part | what was done | tried | lost |", "|---|---|---:|---:|"]
+    for x in outcomes:
+        lines.append(f"| {x.part} | {x.what} | {x.tried:,} | {x.tried - x.held:,} |")
+    return "\n".join(lines) + "\n"
+
+
 def _write(options: argparse.Namespace, outcomes: list[Outcome]) -> None:
     about = {
         "command": ["python", "-m", "benchmarks.faults", *sys.argv[1:]],
@@ -81,6 +90,7 @@ def _write(options: argparse.Namespace, outcomes: list[Outcome]) -> None:
         "outcomes": [x._asdict() for x in outcomes],
     }
     options.out.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    options.out.with_suffix(".md").write_text(markdown(outcomes))
 
 
 if __name__ == "__main__":
