@@ -267,7 +267,7 @@ def go_on(run: Path) -> None:
     try:
         agent, plan = resuming._prepare(directory, 10**6, None, 1, lambda *_, **__: None)
         with agent:
-            directory.rewind(agent.state.step)
+            directory.rewind(agent)
             directory.extend(agent.state.step, plan)
             able(agent)
     finally:
