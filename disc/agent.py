@@ -68,6 +68,7 @@ class Agent:
         self._record = Record()
         self.unscored: Metrics | None = None  # the newest row, until it is evaluated
         self._started = False
+        self._loaded = False  # its networks are from a file
         self._untraced = False  # the actions since the last reset were not kept
         self._acting: tuple[Any, Policy] | None = None
 
@@ -173,9 +174,12 @@ class Agent:
         if not self._started:
             self.env.reset(self.seed, self.state.step)
             self._started = True
-        elif self._untraced and plan.checkpoint_every:
+        elif self._untraced and (plan.checkpoint_every or directory is not None):
             renew(self)  # what was done without checkpoints can't be brought back
         self._untraced = not plan.checkpoint_every
+        begun = self._loaded or self.state.step > 0
+        if directory is not None and directory.saved_step is None and begun:
+            directory.save(self)  # to start again from here, not from nothing
         title = f"{self.algorithm.NAME} on {self.maker.name}"
         reporter = logs.Reporter(title, plan.steps, progress)
         replay = sum(array.nbytes for array in self.state.replay)
@@ -261,6 +265,7 @@ class Agent:
             raise DiscError(f"{path}: its networks do not have the widths {config.widths}.")
         agent = cls(env, **options)
         agent.state = saving.read_networks(agent.state, file)
+        agent._loaded = True
         return agent
 
 

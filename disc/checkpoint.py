@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -107,8 +108,10 @@ def _check(found: Checkpoint, fresh: Any) -> None:
         raise ValueError(f"step {state.step} of iteration {state.iteration}")
     if not 0.0 <= float(found.info["elapsed"]) < math.inf:
         raise ValueError(f"{found.info['elapsed']} seconds")
-    if (row := found.unscored) is not None and row["step"] != state.step:
-        raise ValueError(f"a row of step {row['step']} at step {state.step}")
+    if (row := found.unscored) is not None and (
+        row["step"] != state.step or not all(re.fullmatch(r"[\w/.-]+", x, re.A) for x in row)
+    ):
+        raise ValueError(f"an unscored row of {', '.join(row)} at step {state.step}")
 
 
 def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]:

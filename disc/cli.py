@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import OmitArgPrefixes
 
-from disc import commands, deployed, experiments, inspection, plots, runs, video
+from disc import commands, deployed, experiments, inspection, logs, plots, runs, video
 from disc._version import __version__
 from disc.agent import AGENTS, Agent
 from disc.algos import ALGORITHMS
@@ -41,7 +41,7 @@ from disc.train import Plan
 from disc.types import DiscError
 
 out = Console(emoji=False, highlight=False, soft_wrap=True)
-err = Console(emoji=False, highlight=False, soft_wrap=True, stderr=True)
+err = logs.Speaker(soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

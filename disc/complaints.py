@@ -17,6 +17,7 @@ RAISED = (Exception, SystemExit)
 """What an environment may raise; a game exits when its window is closed."""
 MEND = "mend the environment (`disc check` tries it)"
 GO_ON = ", then go on from the last checkpoint with `disc resume`"
+TOO_LARGE = "the weights of the policy are too large: train with a smaller step size"
 STEP = "observation, reward, terminated, truncated, info"
 NUMBERS = (float, int, np.number)  # rewards that need no second look
 NOTHING = object()  # instead of what `step` returned, where it did not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from disc import evaluate as evaluation
+from disc import logs, runs, video
 from disc import policy as policies
-from disc import runs, video
 from disc.envs import borrowed, describe
 from disc.options import Eval, Info, Watch
 from disc.tasks import Maker
@@ -21,14 +22,13 @@ from disc.types import DiscError
 from disc.untrusted import printable
 
 out = Console(emoji=False, highlight=False, soft_wrap=True)
-err = Console(emoji=False, highlight=False, soft_wrap=True, stderr=True)
+err = logs.Speaker(soft_wrap=True)
 
 
 def evaluate(command: Eval) -> None:
     """`disc eval`."""
+    runs.check_counts(episodes=command.episodes, seed=command.seed)
     file, maker = _open(command.policy, command.env)
-    if command.episodes < 1:
-        raise DiscError(f"--episodes must be at least 1, not {command.episodes}.")
     with borrowed(maker) as env:
         _check_fit(file, env, maker)
         found = evaluation.evaluate(
@@ -52,6 +52,9 @@ def evaluate(command: Eval) -> None:
 
 def watch(command: Watch) -> None:
     """`disc watch`."""
+    runs.check_counts(episodes=command.episodes, seed=command.seed)
+    if not 0.0 < command.seconds < math.inf:
+        raise DiscError(f"seconds must be a number above 0, not {command.seconds}.")
     file, maker = _open(command.policy, command.env)
     default = command.policy if command.policy.is_dir() else command.policy.parent
     with borrowed(maker) as env:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from disc import complaints, seeding
 from disc.complaints import NUMBERS, RAISED, Misbehaved, number
 from disc.policies import Policy
-from disc.types import Floats
+from disc.types import DiscError, Floats
 
 MAX_EPISODE_STEPS = 100_000
 """Where evaluation stops waiting for an episode of an environment without a time limit."""
@@ -21,6 +21,10 @@ LOOK_EVERY = 1_000  # steps, at the observations of which one look is cheap
 
 class Interrupted(Exception):
     """An evaluation was not finished, as it was asked not to be."""
+
+
+class Unfit(Misbehaved):
+    """It was the policy."""
 
 
 class Evaluation(NamedTuple):
@@ -59,7 +63,7 @@ def evaluate(
         stop: is asked at every step whether to leave it.
 
     Raises:
-        DiscError: the environment raised, or returned something that is not finite.
+        DiscError: the environment raised, or it or the policy gave something that is not finite.
         Interrupted: `stop` said so.
     """
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
@@ -69,6 +73,8 @@ def evaluate(
         title = f"episode {i + 1} of the evaluation" + (f" at step {step}" if step else "")
         try:
             returns[i], lengths[i], ended = _play(env, policy, rng, sampled, title, stop)
+        except Unfit as error:
+            raise DiscError(f"{name}: {error}; {complaints.TOO_LARGE}.") from error
         except Misbehaved as error:
             raise complaints.error(name, f"{error}", running=step > 0) from error
         if stop():
@@ -114,6 +120,9 @@ def _play(
                 action = policy.sample(seen[row], noise)
             else:
                 action = policy.mean(seen[row])
+            if not np.isfinite(action).all():
+                _look(seen[: row + 1], rewards[first:], first, title)
+                raise Unfit(f"the action at step {length + 1} of {title} is not finite")
             result = env.step(policy.bound(action))
             length += 1
             observation, reward, terminated, truncated, _ = result

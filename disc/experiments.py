@@ -20,6 +20,7 @@ from disc.types import DiscError
 
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 MOST = 1_000  # arms, or entries of a list
+LARGE = 10**6  # bytes of a file
 FIGURE_KINDS = {"title": str, "label": str, "window": int, "together": bool, "line": float}
 
 
@@ -53,7 +54,10 @@ def read(path: Path) -> Experiment:
         DiscError: it can't be read, or something in it makes no sense; names the place.
     """
     try:
-        contents = tomllib.loads(untrusted.read_text(path))
+        text = untrusted.read_text(path, LARGE)
+        if any(map(_deep, text.splitlines())):
+            raise ValueError("nested too deeply")
+        contents = tomllib.loads(text)
         untrusted.check_depth(contents)
     except RecursionError:
         raise DiscError(f"{path}: can't be read (nested too deeply).") from None
@@ -67,6 +71,12 @@ def read(path: Path) -> Experiment:
         raise DiscError(f"{path}: {error}") from error
     except untrusted.MALFORMED as error:
         raise DiscError(f"{path}: can't be read as an experiment ({error}).") from error
+
+
+def _deep(line: str) -> bool:
+    """Whether a line begins with a key of so many parts that reading it would take long."""
+    parts = line.partition("=")[0].split(".")
+    return len(parts) > untrusted.DEPTH and all(len(part.split()) <= 1 for part in parts)
 
 
 def _experiment(name: str, contents: dict[str, Any]) -> Experiment:

@@ -32,6 +32,7 @@ class DamagedError(DiscError):
 def replace(path: Path) -> Iterator[Path]:
     """A path to write to; the file takes `path`'s place only once it is whole and on the disk."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside.unlink(missing_ok=True)  # it might be a link to elsewhere
     try:
         yield beside
         sync(beside)
@@ -150,6 +151,14 @@ def _umask() -> int:
     umask = os.umask(0o077)
     os.umask(umask)
     return umask
+
+
+def within(path: Path, folder: Path) -> bool:
+    """Whether a path, its links followed, lies in a folder."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle
+        return False
 
 
 def sync(path: Path) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 
-from disc import logs
+from disc import files, logs
 from disc.sweep import LOGS, Status, words
 from disc.types import DiscError
 
@@ -64,6 +64,8 @@ class Process:
         self.directory = root / found.cell.path
         self.log = root / LOGS / f"{found.cell.path}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        if not files.within(self.log, root / LOGS):
+            raise DiscError(f"{self.log}: is a link that leads elsewhere; remove it.")
         with open(self.log, "a", encoding="utf-8") as log:
             claim(log, self.directory)
             self.process = launch(words(root, found), log)

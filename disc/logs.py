@@ -6,10 +6,11 @@ import csv
 import errno
 import math
 import os
+import shutil
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ Row = dict[str, float]
 
 LAST = 2**53  # of all steps: beyond, a float can't count them
 HEAD = 100_000  # bytes of a record's first row at most
+WIDEST = 1_000  # columns; a run has some 40
+LARGEST = 10**7  # numbers: some 250,000 rows
 
 
 def read_progress(path: Path) -> list[Row]:
@@ -34,24 +37,40 @@ def read_progress(path: Path) -> list[Row]:
         ValueError: it is damaged.
     """
     text = untrusted.read_text(path, untrusted.RECORD)
-    return _rows(text.rpartition("\n")[0])  # a row without its newline was cut off
+    whole = text.rpartition("\n")[0]  # a row without its newline was cut off
+    return list(_rows(whole.splitlines()))
 
 
-def _rows(text: str) -> list[Row]:
+def _rows(lines: Iterable[str]) -> Iterator[Row]:
+    """The rows below a header.
+
+    Raises:
+        ValueError: they are none of it, or there is more than a run can have written.
+    """
     try:
-        rows = [
-            {name: float(cell) for name, cell in row.items() if cell}
-            for row in csv.DictReader(text.splitlines())
-        ]
-        if not all(0 <= row["step"] <= LAST for row in rows):
-            raise ValueError("a step is none")
-        return [{**row, "step": int(row["step"])} for row in rows]
-    except (csv.Error, KeyError, TypeError) as error:  # no column of that name, or too many cells
+        cells = csv.reader(lines)
+        columns, held = next(cells, []), 0
+        if len(columns) > WIDEST:
+            raise ValueError(f"more than {WIDEST:,} columns")
+        for found in filter(None, cells):
+            if len(found) != len(columns):
+                raise ValueError(f"a row is damaged: it has {len(found)} cells")
+            row = {n: float(x) for n, x in zip(columns, found, strict=True) if x}
+            held += len(row)
+            if not 0 <= row["step"] <= LAST or held > LARGEST:
+                raise ValueError("a step is none, or there are too many rows")
+            yield {**row, "step": int(row["step"])}
+    except (csv.Error, KeyError) as error:
         raise ValueError(f"a row is damaged: {error}") from error
 
 
 def salvage(path: Path) -> list[Row]:
-    """The rows of a `progress.csv` that can be read; a damaged one is kept beside."""
+    """The rows of a `progress.csv` that can be read; a damaged one is kept beside.
+
+    Raises:
+        DiscError: it is no file that can be read.
+        OSError: it can't be kept.
+    """
     try:
         return read_progress(path)
     except FileNotFoundError:
@@ -59,12 +78,14 @@ def salvage(path: Path) -> list[Row]:
     except OSError as error:
         raise DiscError(f"{path}: can't be read ({error.strerror}).") from error
     except ValueError:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        path.replace(path.with_name("progress.damaged.csv"))
-    rows: list[Row] = []
-    for line in lines[1:]:
-        with suppress(ValueError):
-            rows += _rows(lines[0] + line)
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    with files.replace(path.with_name("progress.damaged.csv")) as beside:
+        shutil.copyfile(path, beside)
+    header, rows = lines[0][:HEAD] if lines else "", list[Row]()
+    if header.count(",") < WIDEST:
+        for line in lines[1:]:
+            with suppress(ValueError):
+                rows += _rows([header, line])
     return rows
 
 
@@ -117,13 +138,15 @@ class ProgressFile:
 
     def replace(self, rows: list[Row]) -> None:
         """Hold these rows instead, under the same columns."""
+        self.columns = list(dict.fromkeys(name for row in rows for name in row))
         if not rows:  # the next row names the columns anew
             self.path.unlink(missing_ok=True)
             return
-        self.columns = list(dict.fromkeys(name for row in rows for name in row))
         if self.path.exists():
-            with open(self.path, newline="", encoding="utf-8") as file:
-                self.columns = next(csv.reader(file))
+            with open(self.path, newline="", encoding="utf-8", errors="replace") as file:
+                header = next(csv.reader([file.readline(HEAD)]), [])
+            if {*self.columns} <= {*header}:  # a damaged one names others
+                self.columns = header
         self._rewrite(rows)
 
     def _rewrite(self, rows: list[Row]) -> None:
@@ -179,9 +202,31 @@ class Events:
         self.file.close()
 
 
+class Speaker(Console):
+    """Standard error, until nobody listens: `| tee` has ended, or the terminal is gone.
+
+    What is said is worth less than what is learned, so that is no reason to stop.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(stderr=True, emoji=False, highlight=False, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Fall silent, for whoever else writes there too."""
+        self.quiet = True
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError:
+            self.on_broken_pipe()
+
+
 def make_console(show: bool) -> Console:
     """Standard error, or nothing."""
-    return Console(stderr=True, quiet=not show, emoji=False, highlight=False, soft_wrap=True)
+    return Speaker(quiet=not show, soft_wrap=True)
 
 
 class Reporter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,8 @@ def persist(
         except NonFinite as error:
             if directory is None:
                 raise
-            error.write(directory.path)
+            with suppress(OSError):  # what is to be told matters more
+                error.write(directory.path)
             if directory.config.get("on_nan") != "rollback" or rollbacks == ROLLBACKS:
                 raise
             roll_back(agent, directory, error, say)

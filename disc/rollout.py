@@ -12,7 +12,7 @@ import numpy as np
 from disc import complaints, seeding
 from disc.complaints import NUMBERS, RAISED, number
 from disc.envs import Environments, Lane
-from disc.types import Actor, Floats, Rollout
+from disc.types import Actor, DiscError, Floats, Rollout
 
 LEAST_SIDE_BY_SIDE = 16
 """Steps of an environment below which starting threads costs more than it can save."""
@@ -67,7 +67,7 @@ def _run(
     """One environment's rows, (T, ·), for T draws of noise."""
     steps, size = len(noise), env.spec.observation_size
     observations = np.zeros((steps, size), np.float32)
-    actions, means = np.empty_like(noise), np.empty_like(noise)
+    actions, means = np.zeros_like(noise), np.empty_like(noise)
     rewards = np.empty(steps, np.float32)
     terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
     finals: dict[int, Any] = {}
@@ -100,10 +100,12 @@ def _run(
         for row, final in finals.items():
             following[row] = final
     except RAISED as error:
+        _sane(env.name, observations[: t + 1], actions[: t + 1], step_of)
         _finite(env.name, observations[1 : t + 1], rewards[:t], step_of)
         now = f"{step_of(t)}{_beyond(env, actor, actions[t])}"
         what = complaints.blame(error, result, lane.shape, f"{step_of(taken - 1)}", now)
         raise complaints.error(env.name, what) from error
+    _sane(env.name, observations, actions, step_of)
     _finite(env.name, following, rewards, step_of)
     border = np.zeros(steps, np.bool_)
     border[-1] = True
@@ -128,6 +130,16 @@ def _beyond(env: Environments, actor: Actor, action: Floats) -> str:
     if np.all((spec.action_low <= sent) & (sent <= spec.action_high)):
         return ""
     return ", given an action beyond its bounds (--clip-actions holds it within them)"
+
+
+def _sane(name: str, observations: Floats, actions: Floats, step_of: Callable[[int], int]) -> None:
+    """Name the first step at which a finite observation led to an action that is none."""
+    if np.isfinite(actions).all():
+        return
+    row = int(np.argmin(np.isfinite(actions).all(axis=1)))
+    if np.isfinite(observations[row]).all():
+        what = f"the action at step {step_of(row)} is not finite"
+        raise DiscError(f"{name}: {what}; {complaints.TOO_LARGE}.")
 
 
 def _finite(

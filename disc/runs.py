@@ -32,8 +32,8 @@ CHECKPOINT_EVERY = 100_000
 OnNan = Literal["stop", "rollback"]
 MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every")
 MAY_BE_NONE = ("steps", "threads", "jobs")
-MOST = {"num_envs": 1_000, "threads": 1_000}
-LARGEST = 2**62  # of all other counts; a seed may be of any size
+MOST = {"num_envs": 1_000, "threads": 1_000, "episodes": 10**6, "eval_episodes": 10**6}
+LARGEST = 2**62  # of all other counts
 
 
 def check_counts(**counts: int | None) -> None:
@@ -44,7 +44,7 @@ def check_counts(**counts: int | None) -> None:
             continue
         if not isinstance(value, int | np.integer) or value < low:
             raise DiscError(f"{name} must be a whole number of at least {low}, not {value!r}.")
-        if name != "seed" and value > (most := MOST.get(name, LARGEST)):
+        if value > (most := MOST.get(name, LARGEST)):
             raise DiscError(f"{name} must be a whole number of at most {most:,}, not {value!r}.")
 
 
@@ -104,6 +104,8 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             directory.lock = _lock(path)
             check_free(path)  # another may have been a moment earlier
+            for left in half(path):
+                left.unlink()
             files.write_text(path / "config.json", text)
         except (OSError, TypeError, ValueError) as error:
             raise DiscError(f"{path}: can't be written ({error}).") from error
@@ -139,14 +141,18 @@ class RunDirectory:
         }
         self.config["plan"] = dataclasses.asdict(plan)
         self.config["resumed"] = [*self.config.get("resumed", []), resumed]
-        files.write_text(self.path / "config.json", json.dumps(self.config, indent=2) + "\n")
+        self._write_config()
 
     def roll_back(self, step: int, where: int, config: Any) -> None:
         """Write down that the run goes on from `step` with other options, after one at `where`."""
         taken = {"from": where, "to": step}
         self.config["config"] = dataclasses.asdict(config)
         self.config["rollbacks"] = [*self.config.get("rollbacks", []), taken]
-        files.write_text(self.path / "config.json", json.dumps(self.config, indent=2) + "\n")
+        self._write_config()
+
+    def _write_config(self) -> None:
+        with self._writing():
+            files.write_text(self.path / "config.json", json.dumps(self.config, indent=2) + "\n")
 
     def rewind(self, agent: Agent) -> list[Metrics]:
         """Cut the record back to where the agent is, and goes on from; return what is left.
@@ -155,12 +161,13 @@ class RunDirectory:
         """
         step, self.unscored = agent.state.step, agent.unscored is not None
         end = step - 1 if self.unscored else step
-        rows = [row for row in logs.salvage(self.progress.path) if row["step"] <= end]
-        every = self.config["plan"]["eval_every"]
-        if rows and rows[-1]["step"] == step and not due(every, step - agent.config.horizon, step):
-            rows[-1] = {k: v for k, v in rows[-1].items() if not k.startswith("eval/")}
-        self.progress.replace(rows)
         self.purge_step, self.saved_step = end + 1, step or None
+        with self._writing():
+            rows = [row for row in logs.salvage(self.progress.path) if row["step"] <= end]
+            every, before = self.config["plan"]["eval_every"], step - agent.config.horizon
+            if rows and rows[-1]["step"] == step and not due(every, before, step):
+                rows[-1] = {k: v for k, v in rows[-1].items() if not k.startswith("eval/")}
+            self.progress.replace(rows)
         return rows
 
     def record(self, row: Metrics) -> None:
@@ -211,7 +218,8 @@ class RunDirectory:
         try:
             yield
         except OSError as error:
-            saved = f"saved up to step {self.saved_step:,}" if self.saved_step else "not saved yet"
+            step = self.saved_step
+            saved = "not saved yet" if step is None else f"saved up to step {step:,}"
             words = Maker(self.config["env"], self.config["env_kwargs"]).words
             raise DiscError(
                 f"{self.path}: can't be written ({error.strerror or error}); the run is {saved}. "
@@ -230,9 +238,8 @@ class RunDirectory:
 
 def _check_links(path: Path) -> None:
     """Refuse a directory in which something that is to be written or removed lies elsewhere."""
-    home = path.resolve()
     for inner in path.rglob("*"):
-        if inner.is_symlink() and not inner.resolve().is_relative_to(home):
+        if inner.is_symlink() and not files.within(inner, path):
             raise DiscError(
                 f"{inner}: is a link that leads out of the run directory; put what it leads to in "
                 "its place, or remove it."
@@ -264,9 +271,14 @@ def command(path: Path, words: Iterable[str]) -> str:
     return shlex.join(["disc", "resume", str(path), *words])
 
 
+def half(path: Path) -> Iterable[Path]:
+    """What a process left that was killed while it made a run directory."""
+    return path.glob(".config.json.*.part")
+
+
 def check_free(path: Path) -> None:
     """Refuse a directory that holds something or can't be written to."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and (not path.is_dir() or {*path.iterdir()} - {*half(path)}):
         raise DiscError(
             f"{path}: is there already; choose another --out, or go on with `disc resume {path}`."
         )

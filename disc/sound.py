@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from disc.cells import Experiment
 
 MOST = 100_000  # runs, or curves in figures
+ARMS = 1_000
 LONGEST = 255  # bytes of a directory's name
 WIDEST = 10_000  # points of a trailing mean
 
@@ -29,6 +30,8 @@ def check(found: Experiment) -> None:
     _all(dict, *(x for arm in found.arms for x in (arm.options, arm.env_kwargs)))
     drawn = sum(len(figure.metric) for figure in found.figures)
     many = len(found.arms) * len(found.tasks) * max(1, len(found.seeds), drawn)
+    if len(found.arms) > ARMS:
+        raise DiscError(f"has more than {ARMS:,} arms.")
     if not found.arms or not found.tasks or many > MOST:
         raise DiscError(f"it has no arms, no tasks, or more than {MOST:,} runs or curves.")
     counts = ("eval_every", "eval_episodes", "checkpoint_every")

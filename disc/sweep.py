@@ -54,7 +54,7 @@ def status(root: Path, cell: Cell) -> Status:
     """
     path = root / cell.path
     if not (path / "config.json").exists():
-        if path.exists() and (not path.is_dir() or set(path.iterdir()) - set(_half(path))):
+        if path.exists() and (not path.is_dir() or {*path.iterdir()} - {*runs.half(path)}):
             raise DiscError(f"{path}: holds something that is no run; choose another --out.")
         return Status(cell, False, [])
     other = cell.differences(runs.read_config(path))
@@ -64,11 +64,6 @@ def status(root: Path, cell: Cell) -> Status:
     steps = [name.removeprefix("step_") for name in names]
     saved = max((int(step) for step in steps if step.isdecimal()), default=None)
     return Status(cell, True, logs.tail(path / "progress.csv"), saved)
-
-
-def _half(path: Path) -> Iterable[Path]:
-    """What a process left that was killed while it made a run directory."""
-    return path.glob(".config.json.*.part")
 
 
 def words(root: Path, found: Status) -> list[str]:
@@ -154,7 +149,7 @@ def _start(root: Path, board: Board, backend: Backend) -> None:
             if here.done:  # by another sweep, since
                 board.done.append(here)
                 continue
-            for left in _half(root / cell.path):
+            for left in runs.half(root / cell.path):
                 left.unlink(missing_ok=True)
             board.running.append((here, backend.start(root, here), time.monotonic()))
         except (DiscError, OSError) as error:

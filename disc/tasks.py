@@ -43,6 +43,7 @@ TASKS = {
 
 
 CHOOSE = "name it with env, and env_kwargs if it takes some"
+HARMLESS = 10_000  # number in what a file gives to an environment
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Maker:
 
     @classmethod
     def from_file(cls, path: Any, recipe: Any, kwargs: Any, how: str = CHOOSE) -> Maker:
-        """What a file names, if making it imports and opens nothing of the file's choice.
+        """What a file names, if that imports, opens and prolongs nothing of the file's choice.
 
         Args:
             path: the file.
@@ -69,15 +70,16 @@ class Maker:
             how: what to do if it is to be made after all.
 
         Raises:
-            DiscError: it names a function to import or a file, which a stranger may have chosen.
+            DiscError: it names a function to import, a file or a large number, which a stranger may
+                have chosen.
         """
         if not isinstance(recipe, str):
             raise DiscError(f"{path}: its environment was made in Python; name one with env.")
         if not isinstance(kwargs, dict) or (maker := cls(recipe, kwargs)).words:
             given = f" with {kwargs!r}" if kwargs else ""
             raise DiscError(
-                f"{path}: says its environment is made by {recipe!r}{given}, and a file can't "
-                f"choose what is imported or opened; if you trust that, {how}."
+                f"{path}: says its environment is made by {recipe!r}{given}, and that is not for a "
+                f"file to choose; if you trust it, {how}."
             )
         return maker
 
@@ -103,7 +105,7 @@ class Maker:
 
     @property
     def words(self) -> list[str]:
-        """The words that name it to `disc` where a file can't: a function to import, or a path."""
+        """The words that name it to `disc` where it is not for a file to choose."""
         recipe = self.recipe
         chosen = recipe is not None and (":" in recipe or _reaches_out(self.kwargs))
         return ["--env", recipe] if recipe and chosen else []
@@ -138,9 +140,13 @@ class Maker:
 
 
 def _reaches_out(value: Any) -> bool:
-    """Whether there is text in a value that may be the path of a file, or a name to import."""
+    """Whether there is text in a value that may be the path of a file or a name to import, or a
+    number that may be of simulated steps without end (MuJoCo's `frame_skip`).
+    """
     if isinstance(value, str):
         return value.startswith((".", "~")) or any(sign in value for sign in "/\\:")
+    if isinstance(value, int | float):
+        return not abs(value) <= HARMLESS
     inner = value.values() if isinstance(value, Mapping) else value
     return isinstance(value, Mapping | list | tuple) and any(map(_reaches_out, inner))
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -218,9 +218,10 @@ def interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     def note(number: int, frame: Any) -> None:
         if caught and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if not caught:
-            say("Finishing this iteration …")
         caught.append(number)
+        if len(caught) == 1:
+            with suppress(RuntimeError):  # it came in the middle of saying something else
+                say("Finishing this iteration …")
 
     main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if main else ()

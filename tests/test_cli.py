@@ -197,6 +197,10 @@ def test_environment_keywords(tmp_path: Path) -> None:
         ("plot nowhere", "can't be read"),
         ("plot taken/file", "can't be read"),
         ("train taken.file:make", "can't be imported"),
+        ("eval taken --seed -1", "seed must be"),
+        ("eval taken --episodes 10000000000000", "episodes must be"),
+        ("watch taken --seed -1", "seed must be"),
+        ("watch taken --seconds inf", "seconds must be"),
         ("fly hopper", "no command"),
     ],
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
+import os
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,9 +17,11 @@ import numpy as np
 import pytest
 
 import disc
-from disc import DISC, TD3, DiscError, logs
+from disc import DISC, TD3, DiscError, files, logs
 from disc.agent import ACKTR, AGENTS, Agent, TrustPCL
+from disc.evaluate import evaluate
 from disc.finite import NonFinite
+from disc.rollout import collect
 from tests.compare import assert_equal_trees
 from tests.small import QUIET, small
 
@@ -178,6 +183,25 @@ def test_rollback_to_the_start_and_its_end(tmp_path: Path) -> None:
     assert config["config"]["learning_rate"] == pytest.approx(3e-4 / 32)
 
 
+def test_rollback_to_the_start_makes_the_record_anew(tmp_path: Path) -> None:
+    agent = small(spoiled(DISC, parameters_at(768, above=2e-4)), "Pendulum-v1")
+    agent.learn(1024, out=tmp_path / "run", on_nan="rollback", checkpoint_every=2048, **QUIET)
+    steps = [row["step"] for row in logs.read_progress(tmp_path / "run" / "progress.csv")]
+    assert steps == [256, 512, 768, 1024]
+
+
+def test_a_full_disk_does_not_hide_the_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        if "nonfinite" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files, "sync", full)
+    with pytest.raises(NonFinite, match="train/objective"):
+        small(spoiled(DISC, objective_at(256))).learn(512, out=tmp_path / "run", **QUIET)
+
+
 def test_a_run_that_stopped_may_go_on_by_rollback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,3 +238,32 @@ def test_every_algorithm_has_a_step_that_can_be_smaller(name: str) -> None:
         assert set(changed) == trust
     for field in changed:
         assert getattr(smaller, field) == 0.5 * getattr(config, field)
+
+
+def test_an_evaluation_does_not_blame_the_environment_for_the_policy() -> None:
+    with small(env="Pendulum-v1") as agent:
+        acting = agent.policy
+        large = replace(acting, weights=[np.sign(w) * np.float32(3e38) for w in acting.weights])
+        with np.errstate(all="ignore"), pytest.raises(DiscError) as told:
+            evaluate(agent.maker.make(), large, 1, 0, name="Pendulum-v1")
+    said = str(told.value)
+    assert said.startswith("Pendulum-v1: the action at step 1 of episode 1 of the evaluation")
+    assert "the weights of the policy are too large" in said
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_training_does_not_blame_the_environment_for_the_policy(raises: bool) -> None:
+    def act(observation: Any, noise: Any) -> Any:
+        return np.full_like(noise, np.nan), noise
+
+    def step(action: Any) -> Any:
+        if raises:
+            raise ValueError("what is that")
+        return np.full(3, np.nan, np.float32), math.nan, False, False, {}
+
+    with small(env="Pendulum-v1") as agent:
+        agent.env.reset(0, 0)
+        agent.env.lanes[0].env.step = step  # type: ignore[method-assign]
+        actor: Any = SimpleNamespace(episode=lambda *_: act, bound=lambda x: x, log_std=None)
+        with pytest.raises(DiscError, match=r"the action at step 1 is not finite; the weights of"):
+            collect(agent.env, lambda _: actor, agent.state, 16)

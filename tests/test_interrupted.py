@@ -1,9 +1,13 @@
-"""A signal in the middle of an evaluation: it is left, and made when the run goes on."""
+"""Runs that stop at awkward moments: in an evaluation, unheard, or before they saved anything."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +111,17 @@ def test_it_is_left_at_the_next_step() -> None:
     assert len(asked) == 5
 
 
-@pytest.mark.parametrize("odd", [[], 1, "row", {}, {"step": 1}, {"step": 512, "a": []}])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [],
+        1,
+        "row",
+        {},
+        {"step": 1},
+        *({"step": 512, **x} for x in ({"a": []}, {"a,b": 1}, {"x\ny": 1}, {"\ud800": 1})),
+    ],
+)
 def test_a_row_that_is_none_is_refused(
     odd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,3 +134,75 @@ def test_a_row_that_is_none_is_refused(
         return
     with pytest.raises(DiscError, match="does not fit this run's options"):
         checkpoint.load(path, agent.state)
+
+
+# Nobody listens
+
+
+def test_a_run_is_saved_though_nobody_hears_it(tmp_path: Path) -> None:
+    """Ctrl-C in `disc train … 2>&1 | tee log` ends tee first."""
+    words = f"train {ENV} --steps 1000000 --horizon 256 --gradient-steps 4 --epochs 2 --threads 1"
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "disc", *words.split(), "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=writing, stderr=writing)
+    os.close(writing)
+    while not logs.tail(tmp_path / "run" / "progress.csv"):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.close(reading)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    (saved,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert int(saved.stem[5:]) == logs.tail(tmp_path / "run" / "progress.csv")[-1]["step"]
+
+
+def test_a_signal_is_heard_while_something_is_being_said() -> None:
+    def say(text: str) -> None:
+        raise RuntimeError("reentrant call")
+
+    with train.interruptible(say) as interrupted:
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupted()
+
+
+# Before anything was saved
+
+
+class Killed(BaseException):
+    """Ends a run as a kill does."""
+
+
+def kill(agent: Agent, row: Any) -> None:
+    if agent.state.step == 1024:
+        raise Killed
+
+
+@pytest.mark.parametrize("before", ["loaded", "in memory", "in memory, untraced"])
+def test_a_run_that_begins_with_something_begins_with_it_again(before: str, tmp_path: Path) -> None:
+    plan: dict[str, Any] = {"checkpoint_every": 2048, "eval_every": 0, "progress": False}
+    with small(env=ENV, threads=1) as first:
+        first.learn(512, **plan)
+        first.save(tmp_path / "first.disc")
+
+    def begun() -> Agent:
+        if before == "loaded":
+            return disc.DISC.load(tmp_path / "first.disc", threads=1)
+        every = 0 if "untraced" in before else 2048
+        return small(env=ENV, threads=1).learn(512, **{**plan, "checkpoint_every": every})
+
+    steps = 1536 if before == "loaded" else 1024
+    with begun() as agent:
+        agent.learn(steps, out=tmp_path / "whole", **plan)
+    with begun() as agent, pytest.raises(Killed):
+        agent.learn(steps, out=tmp_path / "killed", callbacks=[kill], **plan)
+    disc.resume(tmp_path / "killed", progress=False).close()
+    assert differences(tmp_path / "whole", tmp_path / "killed") == []
+
+
+def test_a_directory_that_was_half_made_is_free(tmp_path: Path) -> None:
+    left = tmp_path / "run" / ".config.json.123.part"
+    left.parent.mkdir()
+    left.write_text("{")
+    with small(env=ENV) as agent:
+        agent.learn(256, out=tmp_path / "run", eval_every=0, progress=False)
+    assert not left.exists()

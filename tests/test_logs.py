@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import time
 from pathlib import Path
 
 import pytest
 
-from disc import logs
+from disc import DiscError, logs
 
 ROWS = [
     {"step": 1, "a": 0.5, "b": -12.25},
@@ -41,3 +44,87 @@ def test_there_may_be_no_record(tmp_path: Path) -> None:
     assert logs.tail(tmp_path / "progress.csv") == []
     with pytest.raises(OSError, match=r"progress\.csv"):
         logs.read_progress(tmp_path / "progress.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{','.join(['step'] * 8000)}\n" + "1\n" * 8000,
+        "step,a\n" + "1\n" * 10**6,
+        "step,a\n1,2,3\n",
+        "step\n-1\n",
+        "a\n1\n",
+    ],
+    ids=["wide", "long", "more cells", "no step", "no steps"],
+)
+def test_a_record_that_no_run_wrote_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    (tmp_path / "progress.csv").write_text(text)
+    before, clock = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(ValueError, match=r"row|columns"):
+        logs.read_progress(tmp_path / "progress.csv")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+    assert time.process_time() - clock < 5.0
+
+
+def test_a_record_of_too_many_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "progress.csv").write_text(TEXT)
+    monkeypatch.setattr(logs, "LARGEST", 7)
+    with pytest.raises(ValueError, match="too many rows"):
+        logs.read_progress(tmp_path / "progress.csv")
+
+
+def test_a_blank_line_is_no_row(tmp_path: Path) -> None:
+    (tmp_path / "progress.csv").write_text(TEXT.replace("\n2,", "\n\n2,") + "\n")
+    assert logs.read_progress(tmp_path / "progress.csv") == ROWS
+
+
+def test_a_damaged_record_stays_until_another_takes_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    path.write_text(TEXT.replace("\n2,", "\nx,"))
+    rows = logs.salvage(path)
+    assert rows == [ROWS[0], ROWS[2]]
+    assert logs.salvage(path) == rows  # a kill in between costs nothing
+    logs.ProgressFile(path).replace(rows)
+    assert logs.read_progress(path) == rows
+    assert "\nx," in (tmp_path / "progress.damaged.csv").read_text()
+
+
+def test_a_damaged_header_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    path.write_bytes(TEXT.encode().replace(b"step,a", b"step,\xff"))
+    file = logs.ProgressFile(path)
+    file.replace(ROWS)
+    file.append({"step": 31, "a": 1.0, "b": 2.0})
+    assert logs.read_progress(path) == [*ROWS, {"step": 31, "a": 1.0, "b": 2.0}]
+
+
+def test_columns_of_a_record_that_begins_anew(tmp_path: Path) -> None:
+    file = logs.ProgressFile(tmp_path / "progress.csv")
+    for rows in (ROWS[:1], []):
+        file.append(ROWS[0])
+        file.replace(rows)
+    file.append({"step": 1, "c": 2.0})
+    assert (tmp_path / "progress.csv").read_text() == "step,c\n1,2.0\n"
+
+
+def test_a_directory_in_the_place_of_a_record(tmp_path: Path) -> None:
+    (tmp_path / "progress.csv").mkdir()
+    with pytest.raises(DiscError, match="can't be read"):
+        logs.salvage(tmp_path / "progress.csv")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_nobody_listens(terminal: bool) -> None:
+    """Nothing is raised, and who else writes there is not stopped either."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", buffering=1) as file:
+        console = logs.Speaker(soft_wrap=True, force_terminal=terminal)
+        console.file = file
+        reporter = logs.Reporter("a run", 1000, console=console)
+        for step in range(100, 1001, 300):
+            reporter.update(step, {"train/return": 1.0})
+            reporter.say("something")
+        reporter.close()
+        assert console.quiet
+        print("something else", file=file)

@@ -18,6 +18,7 @@ from benchmarks.faults import mutations, strangers
 from disc import DiscError, checkpoint, cli, files, logs, machine, runs, sweep
 from disc.agent import ACKTR, DISC, PPO, SAC, SQL, TRPO, Agent, TrustPCL
 from disc.cells import Arm, Cell
+from disc.jobs import Process
 from disc.tasks import Maker
 from tests import environments as probes
 from tests.small import QUIET, small
@@ -88,10 +89,10 @@ def test_a_file_cannot_choose_what_is_opened(model: str, run: Path) -> None:
     change(run, env="Hopper-v5", env_kwargs=kwargs)
     with pytest.raises(DiscError) as refused:
         disc.resume(run, 512, progress=False)
-    assert f"with {kwargs!r}, and a file can't" in str(refused.value)
+    assert f"with {kwargs!r}, and that is not for a file to choose" in str(refused.value)
     assert f"`disc resume {run} --env Hopper-v5`." in str(refused.value)
     for nested in ({"a": [model]}, {"a": {"b": model}}):
-        with pytest.raises(DiscError, match="imported or opened"):
+        with pytest.raises(DiscError, match="not for a file to choose"):
             Maker.from_file("file", "Hopper-v5", nested)
     with pytest.raises(DiscError, match=r"Hopper-v5: making the environment failed"):
         disc.resume(run, 512, env="hopper", progress=False)  # the user's choice
@@ -100,6 +101,37 @@ def test_a_file_cannot_choose_what_is_opened(model: str, run: Path) -> None:
 @pytest.mark.parametrize("kwargs", [{}, {"xml_file": "hopper.xml", "frame_skip": 4, "a": [1, "b"]}])
 def test_other_arguments_are_a_files_own(kwargs: dict[str, Any]) -> None:
     assert Maker.from_file("file", "Hopper-v5", kwargs).kwargs == kwargs
+
+
+@pytest.mark.parametrize("number", [10_001, -(10**9), 1e300, math.inf, math.nan, [[2 * 10**9]]])
+def test_a_file_cannot_choose_how_long_a_step_takes(number: Any) -> None:
+    with pytest.raises(DiscError, match="not for a file to choose"):
+        Maker.from_file("file", "Hopper-v5", {"frame_skip": number})
+
+
+def test_links_in_a_circle(run: Path) -> None:
+    (run / "a").symlink_to("b")
+    (run / "b").symlink_to("a")
+    with pytest.raises(DiscError, match="leads out"):
+        disc.resume(run, 512, progress=False)
+
+
+def test_what_is_written_beside_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / f".report.html.{os.getpid()}.part").symlink_to(tmp_path / "victim")
+    files.write_text(tmp_path / "report.html", "text")
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert (tmp_path / "report.html").read_text() == "text"
+
+
+def test_a_sweep_does_not_log_elsewhere(tmp_path: Path) -> None:
+    cell = Cell("Pendulum-v1", Arm("DISC", "disc"), 0, 100, 100, 10, 1, 10)
+    log = tmp_path / "sweep" / sweep.LOGS / f"{cell.path}.log"
+    log.parent.mkdir(parents=True)
+    log.symlink_to(tmp_path / "victim")
+    with pytest.raises(DiscError, match="leads elsewhere"):
+        Process(tmp_path / "sweep", sweep.Status(cell, False, []))
+    assert not (tmp_path / "victim").exists()
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "events", "curve.png", "checkpoints/new"])

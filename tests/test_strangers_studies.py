@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,7 @@ def changed(**changes: Any) -> str:
         {"tasks": ["nowhere"]},
         {"arms": []},
         {"arms": [["DISC", "disc"]]},
+        {"arms": [{"label": f"{i}", "algorithm": "disc"} for i in range(1001)]},
         {"arms": [{"label": "x", "algorithm": "magic"}]},
         {"arms": [{"label": 3, "algorithm": "disc"}]},
         {"arms": [{"label": "x", "algorithm": "disc", "options": [1]}]},
@@ -217,3 +220,21 @@ def test_a_sweep_looks_at_odd_runs(tmp_path: Path) -> None:
     assert (found.step, found.saved, found.done) == (0, None, False)
     (path / "progress.csv").write_text("step\ninf\n")
     assert sweep.look(tmp_path, [cell])[0].step == 0
+
+
+@pytest.mark.parametrize("text", [f"a{'.a' * 100_000} = 1", f"[a{' . a' * 100_000}]", "#" * 10**6])
+def test_a_file_that_would_take_long_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(f"{text}\n")
+    clock = time.process_time()
+    with pytest.raises(DiscError, match="can't be read"):
+        experiments.read(tmp_path / "study.toml")
+    assert time.process_time() - clock < 5.0
+
+
+def test_many_arms_are_not_compared_by_twos(tmp_path: Path) -> None:
+    arms = tuple(Arm(f"arm {i}", "disc") for i in range(30))
+    found = dataclasses.replace(sweeps.experiment(seeds=(0, 1)), arms=arms)
+    sweeps.sweep(tmp_path, dataclasses.replace(found, arms=arms[:1]))  # which all of them share
+    sweeps.write(tmp_path, found)
+    page = report.write(tmp_path).read_text()
+    assert "Pairs are left out, as there are more than 20 arms." in page

@@ -122,7 +122,8 @@ def test_ctrl_c_saves_all_runs_and_the_same_command_goes_on(whole: Path, tmp_pat
     assert not working_on(tmp_path)
     for path in directories(tmp_path / "runs/study"):
         last = logs.tail(path / "progress.csv")[-1]["step"]
-        assert max((path / "checkpoints").iterdir()).stem == f"step_{int(last):012d}"
+        saved = int(max((path / "checkpoints").iterdir()).stem.removeprefix("step_"))
+        assert saved - last in (0, 256)  # its evaluation may have been left for later
     assert_goes_on(tmp_path, whole)
 
 

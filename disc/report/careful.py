@@ -30,6 +30,7 @@ from disc.types import DiscError
 
 DISC = "DISC"  # the arm of the paper by which scores are normalised
 LOWEST, HIGHEST = -1.0, 3.0  # normalised scores that a profile shows
+PAIRED = 20  # arms of which every two are compared
 
 Interval = tuple[float, float] | None
 
@@ -176,8 +177,10 @@ def _together(study: Study, found: Found, by: References) -> Html:
 def _pairs(study: Study, found: Found, by: References) -> Html:
     columns = [Column("arm"), Column("against"), *_headed("beats it with probability")]
     columns += [Column("tasks of both", "number")]
-    rows = []
-    for (one, its), (other, others) in itertools.combinations(_arms(study, found, by).items(), 2):
+    rows, arms = [], _arms(study, found, by)
+    if len(arms) > PAIRED:
+        return tag("p", f"Pairs are left out, as there are more than {PAIRED} arms.", class_="note")
+    for (one, its), (other, others) in itertools.combinations(arms.items(), 2):
         both = [task for task in its if task in others]
         if both:
             x, y = ([tasks[task].final for task in both] for tasks in (its, others))
