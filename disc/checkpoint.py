@@ -56,20 +56,26 @@ def save(directory: Path, checkpoint: Checkpoint) -> Path:
     arrays |= {"environments/taken": checkpoint.taken, "environments/where": checkpoint.where}
     header = {"format": FORMAT, "format_version": FORMAT_VERSION, **checkpoint.info}
     directory.mkdir(exist_ok=True)
-    path = directory / f"step_{state.step:012d}.safetensors"
+    path = place(directory, state.step)
     files.write_tensors(path, arrays, header)
     prune(path)
     return path
 
 
-def prune(path: Path) -> None:
+def place(directory: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return directory / f"step_{step:012d}.safetensors"
+
+
+def prune(path: Path, later: bool = True) -> None:
     """Remove all checkpoints but one and the newest before it.
 
     Later ones go too: they were damaged, and the run went on from before them.
     """
     there = _files(path.parent)
-    earlier = [old for old in there if old.name < path.name]
-    for old in {*there} - {path, *sorted(earlier)[-1:]}:
+    gone = sorted(old for old in there if old.name < path.name)[:-1]
+    gone += [new for new in there if new.name > path.name and later]
+    for old in gone:
         old.unlink()
 
 

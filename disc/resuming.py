@@ -82,6 +82,8 @@ def _prepare(
     for complaint in complaints:
         say(f"{complaint} Going on from what was saved before it.")
     step = found.state.step if found else 0
+    newest = checkpoint.place(directory.checkpoints, step)
+    checkpoint.prune(newest, later=False)  # a kill may have come before that
     if plan.steps <= step and not (found and found.unscored):
         raise DiscError(f"{run}: is at step {step:,} already; give more with --steps.")
     if found is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from benchmarks.faults import damage, disks, kills
 from benchmarks.faults.__main__ import markdown
-from benchmarks.faults.outcome import Outcome
+from benchmarks.faults.outcome import Outcome, litter
 from benchmarks.faults.short import FAMILIES, train
 from disc import DiscError, checkpoint, logs, resume
 from tests.test_resume import untimed
@@ -62,6 +63,18 @@ def test_later_checkpoints_that_are_damaged_do_not_push_out_good_ones(tmp_path: 
     checkpoint.prune(tmp_path / "step_000000000256.safetensors")
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == ["step_000000000128.safetensors", "step_000000000256.safetensors"]
+
+
+def test_a_kill_before_old_checkpoints_are_removed_leaves_none(whole: Path, tmp_path: Path) -> None:
+    """Not even at the end of a run, where there is nothing to go on with."""
+    run = shutil.copytree(whole / "whole", tmp_path / "run")
+    newest = max((run / "checkpoints").iterdir())
+    (run / "checkpoints" / "step_000000000001.safetensors").write_text("an old one")
+    assert litter(run)
+    with pytest.raises(DiscError, match="already"):
+        resume(run, threads=1, progress=False)
+    assert newest.exists()
+    assert not litter(run)
 
 
 def test_a_checkpoint_of_a_newer_version_stops_a_run_instead_of_starting_it_again(
