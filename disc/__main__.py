@@ -1,5 +1,26 @@
-"""`python -m disc` is the command line."""
+"""`disc`, and `python -m disc`: the command line."""
 
-from disc.cli import main
+import os
+import signal
+from typing import Any
 
-main()
+
+def main() -> None:
+    """Import the command line, which takes a second or two, and run it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else it is to be ignored
+        signal.signal(signal.SIGINT, _end)
+    from disc import cli
+
+    signal.signal(signal.SIGINT, before)
+    cli.main()
+
+
+def _end(*_: Any) -> None:
+    """End at once: nothing has begun, and a stack trace of imports helps nobody."""
+    os.write(2, b"disc: stopped.\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    main()

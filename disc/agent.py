@@ -22,6 +22,8 @@ from disc.tasks import Maker, Source
 from disc.train import Callback, Plan, interruptible, renew, train
 from disc.types import Algorithm, DiscError, Floats, Metrics
 
+SAVED = "saved"  # what a KeyboardInterrupt says after which nothing is lost
+
 
 class Agent:
     """An algorithm, an environment and all that is learned.
@@ -212,7 +214,7 @@ class Agent:
         finally:
             reporter.close()
         if outcome == "interrupted":
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(SAVED)
         return self
 
     def close(self) -> None:
@@ -239,7 +241,8 @@ class Agent:
         Args:
             path: a policy file, or a run directory.
             env: the environment; the one named in the file if None.
-            **options: instead of those in the file; also `seed`, `num_envs`, `env_kwargs`.
+            **options: instead of those in the file; also `seed`, `num_envs`, `env_kwargs` (the
+                file's, if `env` is what the file names).
         """
         file = policy.read(policy.locate(path))
         info = file.info
@@ -249,11 +252,9 @@ class Agent:
             )
         if env is None:
             env = Maker.from_file(path, info.get("env"), info.get("env_kwargs")).source
-            options = {
-                "env_kwargs": info["env_kwargs"],
-                "num_envs": info.get("num_envs", 1),
-                **options,
-            }
+            options = {"num_envs": info.get("num_envs", 1), **options}
+        if not (named := Maker(env)).single and named.name == info.get("env_name"):
+            options = {"env_kwargs": info.get("env_kwargs"), **options}
         known = {field.name for field in dataclasses.fields(cls.algorithm.Config)}
         try:
             saved = {name: value for name, value in info["config"].items() if name in known}

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from tyro.conf import OmitArgPrefixes
 
 from disc import commands, deployed, experiments, inspection, logs, plots, runs, video
 from disc._version import __version__
-from disc.agent import AGENTS, Agent
+from disc.agent import AGENTS, SAVED, Agent
 from disc.algos import ALGORITHMS
 from disc.options import (
     Check,
@@ -92,7 +93,7 @@ def _summary(kind: type) -> str:
 def _with_options(words: list[str]) -> type:
     """`Train` joined with the options of the algorithm that the words choose."""
     name: str = Train.algo
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in itertools.pairwise([*words, ""]):
         if word == "--algo" and following in ALGORITHMS:
             name = following
         elif word.startswith("--algo=") and word.removeprefix("--algo=") in ALGORITHMS:
@@ -151,8 +152,10 @@ def _finish(where: Path, words: list[str], learn: Callable[[], Agent]) -> None:
     """Train, say how to go on if interrupted, and draw the curve at the end."""
     try:
         agent = learn()
-    except KeyboardInterrupt:
-        err.print(f"Stopped. Go on with: {runs.command(where, words)}", markup=False)
+    except KeyboardInterrupt as stop:
+        how = "Stopped" if SAVED in stop.args else "Stopped without saving"
+        err.print(f"{how}. Go on with: {runs.command(where, words)}", markup=False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing left to stop
         sys.exit(130)
     plots.curves([where], where / "curve.png")
     if any("is/rho_last" in row for row in agent.metrics):
@@ -190,6 +193,8 @@ def _value(text: str) -> Any:
 
 def plot(command: Plot) -> None:
     """`disc plot`."""
+    if not command.run:
+        raise DiscError("there is nothing to plot; name a run directory, or several.")
     if command.diagnostics:
         plots.diagnostics(command.run, command.out)
     else:
@@ -201,7 +206,8 @@ def check(command: Check) -> None:
     """`disc check`; exits with status 1 where something will hurt."""
     runs.check_counts(steps=command.steps, seed=command.seed)
     maker = Maker(command.env, {name: _value(text) for name, text in command.env_kwargs.items()})
-    found = inspection.check(maker, command.steps, command.seed)
+    with err.status(f"Trying {maker.name} …"):
+        found = inspection.check(maker, command.steps, command.seed)
     marks = {"good": "[green]good[/]", "note": "[yellow]note[/]", "problem": "[red]problem[/]"}
     table = Table(title=maker.name, title_justify="left", box=None, show_header=False)
     for kind, text in found:

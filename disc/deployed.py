@@ -95,6 +95,7 @@ def info(command: Info) -> None:
     rows = {
         "file": str(path),
         "what": f"{said.get('algorithm')} policy for {said.get('env_name')}",
+        "made with": ", ".join(f"{k}={v!r}" for k, v in _table(said.get("env_kwargs")).items()),
         "takes": f"observations of shape {acting.observation_shape}",
         "gives": f"actions of shape {acting.action_shape}",
         "network": " → ".join(str(w.shape[0]) for w in acting.weights)
@@ -109,7 +110,8 @@ def info(command: Info) -> None:
     rows["options"] = ", ".join(f"{k}={v}" for k, v in _table(said.get("config")).items())
     rows["versions"] = ", ".join(f"{k} {v}" for k, v in _table(said.get("versions")).items())
     for name, text in rows.items():
-        table.add_row(name, Text(printable(text)))
+        if text:
+            table.add_row(name, Text(printable(text)))
     out.print(table)
 
 
@@ -141,7 +143,7 @@ def _open(path: Path, env: str | None) -> tuple[policies.PolicyFile, Maker]:
     file = policies.read(_policy_path(path))
     recipe, kwargs = file.info.get("env"), file.info.get("env_kwargs")
     if env is None:
-        return file, Maker.from_file(path, recipe, kwargs, f"name it with --env {recipe}")
+        return file, Maker.from_file(path, recipe, kwargs, f"add `--env {recipe}`")
     return file, Maker(env, _table(kwargs) if Maker(env).name == recipe else {})
 
 

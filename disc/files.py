@@ -20,6 +20,7 @@ TYPES = {
     "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
 """The format's names of numpy's types."""
+NAMES = {np.dtype(kind): name for name, kind in TYPES.items()}
 LARGE = 10**8
 """Bytes of a file from which on it is asked whether there is memory for it."""
 
@@ -49,19 +50,34 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, Any]) -> None:
-    """Write arrays and a JSON header in the safetensors format, with a checksum of both."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    """Write arrays and a JSON header in the safetensors format, with a checksum of both.
 
+    The arrays go to the file as they lie in memory. (The library's own writer leaves a file of its
+    own where it is killed.)
+    """
     arrays = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     text = json.dumps(header)
     metadata = {"disc": text, "crc32": str(_checksum(arrays, text))}
-    with replace(path) as beside:
-        try:
-            save_file(arrays, beside, metadata=metadata)
-        except SafetensorError as error:  # which is no OSError, whatever the disk said
-            raise OSError(f"{path}: can't be written ({error})") from error
-        beside.chmod(0o666 & ~_umask())  # the library's own temporary file is private
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # all are aligned
+    places: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name in names:
+        start, end, array = end, end + arrays[name].nbytes, arrays[name]
+        places[name] = {
+            "dtype": NAMES[array.dtype],
+            "shape": array.shape,
+            "data_offsets": (start, end),
+        }
+    head = json.dumps(places).encode()
+    head += b" " * (-len(head) % 8)
+    with replace(path) as beside, open(beside, "xb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for name in names:
+            file.write(_bytes(arrays[name]))
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 def read_tensors(
@@ -142,15 +158,8 @@ def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], text: str) -> int:
     for name in sorted(arrays):
         array = np.asarray(arrays[name], order="C")
         checksum = zlib.crc32(f"{name}{array.dtype}{array.shape}".encode(), checksum)
-        checksum = zlib.crc32(array.reshape(-1).view(np.uint8).data, checksum)
+        checksum = zlib.crc32(_bytes(array), checksum)
     return checksum
-
-
-def _umask() -> int:
-    """The permissions that the user's new files lack."""
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return umask
 
 
 def within(path: Path, folder: Path) -> bool:

@@ -27,12 +27,20 @@ class NonFinite(DiscError):
     def __init__(self, step: int, found: dict[str, Any]) -> None:
         names = [*found["metrics"], *found["arrays"]]
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        super().__init__(
-            f"the update at step {step:,} gave a number that is not finite "
-            f"({', '.join(names[:NAMED])}{more}); lower the learning rate or step size, let "
-            "--on-nan rollback do so, or look at the rewards and observations."
-        )
         self.step, self.found = step, found
+        self.what = (
+            f"the update at step {step:,} gave a number that is not finite "
+            f"({', '.join(names[:NAMED])}{more})"
+        )
+        super().__init__(
+            f"{self.what}; lower the learning rate or step size, let --on-nan rollback do so, or "
+            "look at the rewards and observations."
+        )
+
+    def after(self, returns: int) -> None:
+        """Say that so many returns with smaller steps did not help."""
+        how = f"{returns} returns with half the step size each did not help"
+        self.args = (f"{self.what}, and {how}; look at the rewards and observations.",)
 
     def write(self, directory: Path) -> None:
         """Leave what was found in a run directory."""

@@ -13,12 +13,17 @@ import numpy as np
 from disc import complaints
 from disc.complaints import RAISED, Misbehaved
 from disc.envs import borrowed, describe
+from disc.evaluate import MAX_EPISODE_STEPS
 from disc.tasks import Maker, said
 from disc.types import DiscError, Spec
 
-NORMALIZED = "DISC, PPO, PPO-AMBER, TRPO and ACKTR normalise"
+REWARDS = "DISC, PPO, PPO-AMBER, TRPO and ACKTR normalise them"
+OBSERVATIONS = "DISC, PPO, PPO-AMBER, TRPO, ACKTR and DDPG normalise observations"
+SCALE = "for Trust-PCL, TD3, SAC and SQL scale them (gymnasium.wrappers.TransformObservation)"
 GAUSSIAN = "DISC, PPO, PPO-AMBER, TRPO, ACKTR and Trust-PCL"
 LARGE, SMALL = 1e3, 1e-3
+SLOW = 200  # steps a second
+PATIENCE = 20.0  # seconds of random steps
 
 
 class Finding(NamedTuple):
@@ -55,7 +60,7 @@ def check(maker: Maker, steps: int, seed: int) -> list[Finding]:
     found += [*_observations(env, first), *_rewards(first)]
     try:
         with borrowed(maker) as env:
-            second = _try(env, spec, steps, seed)
+            second = _try(env, spec, len(first.rewards), seed)
         with borrowed(maker) as env:
             other = _try(env, spec, 1, seed + 1)
         if not (second.fault or other.fault):
@@ -66,12 +71,24 @@ def check(maker: Maker, steps: int, seed: int) -> list[Finding]:
         found += [Finding("problem", f"{what} ({said(error.__cause__ or error)}); mend that.")]
     else:
         found += _repeats(first, second, other)
-    found += [Finding("good", f"{steps / first.seconds:,.0f} random steps a second.")]
-    return found
+    return [*found, _speed(len(first.rewards) / first.seconds)]
+
+
+def _speed(rate: float) -> Finding:
+    if rate >= SLOW:
+        return Finding("good", f"{rate:,.0f} random steps a second.")
+    hours = f"{1e6 / rate / 3600:,.0f} hours"
+    return Finding(
+        "note",
+        f"{rate:,.3g} random steps a second: a million take {hours}, without learning. Make the "
+        "environment faster, or choose one of the off-policy algorithms, which need fewer steps.",
+    )
 
 
 def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int) -> Trial:
-    """Random steps within the bounds, or standard normal where there are none."""
+    """Random steps within the bounds, or standard normal where there are none; fewer where they
+    take long.
+    """
     rng, trial, length = np.random.default_rng(seed), Trial(), 0
     low = np.maximum(spec.action_low, -1e30)
     bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high)
@@ -79,6 +96,8 @@ def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int) -> Trial:
         observation = complaints.begin(env, spec.observation_shape, seed)
         trial.observations.append(np.array(observation))
         for step in range(1, steps + 1):
+            if trial.seconds > PATIENCE:
+                break
             width = np.where(bounded, spec.action_high - low, 0.0)
             uniform, normal = rng.random(spec.action_size), rng.standard_normal(spec.action_size)
             action = np.where(bounded, low + width * uniform, normal).astype(np.float32)
@@ -132,8 +151,9 @@ def _faults(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
     if outside:
         yield Finding(
             "note",
-            f"Observation {outside[0]} and {len(outside) - 1} others lie outside the space, or are "
-            f"of another type than its {space.dtype}. Training does not mind; other tools may.",
+            f"{len(outside):,} of {len(trial.observations):,} observations lie outside the space, "
+            f"or are of another type than its {space.dtype}. Training does not mind; other tools "
+            "may.",
         )
 
 
@@ -188,9 +208,9 @@ def _limit(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
     elif limit is None:
         yield Finding(
             "problem",
-            f"No episode ended in {len(trial.rewards):,} steps and there is no time limit: "
-            "an evaluation may not end. Give max_episode_steps when it is registered, or wrap it "
-            "in gymnasium.wrappers.TimeLimit.",
+            f"No episode ended in {len(trial.rewards):,} steps and there is no time limit: an "
+            f"evaluation gives up on an episode only after {MAX_EPISODE_STEPS:,} steps. Give "
+            "max_episode_steps when it is registered, or wrap it in gymnasium.wrappers.TimeLimit.",
         )
     else:
         yield Finding("good", f"Episodes end after {limit:,} steps at the latest.")
@@ -214,17 +234,15 @@ def _observations(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
         worst = int(np.argmax(size))
         yield Finding(
             "note",
-            f"Observation number {worst} reaches {size[worst]:.3g}. {NORMALIZED} and clip "
-            "observations; for Trust-PCL, TD3, SAC and SQL scale them to about 1 "
-            "(gymnasium.wrappers.TransformObservation).",
+            f"Entry {worst} of the observation reaches {size[worst]:.3g}. {OBSERVATIONS} and clip "
+            f"them; {SCALE} to about 1.",
         )
     tiny = np.flatnonzero((size > 0.0) & (size < SMALL))
     if len(tiny):
         yield Finding(
             "note",
-            f"Observation number {tiny[0]} stays within ±{size[tiny[0]]:.3g}. {NORMALIZED} "
-            "observations; for Trust-PCL, TD3, SAC and SQL scale them to about 1 "
-            "(gymnasium.wrappers.TransformObservation).",
+            f"Entry {tiny[0]} of the observation stays within ±{size[tiny[0]]:.3g}. "
+            f"{OBSERVATIONS}; {SCALE} to about 1.",
         )
     still = int(np.sum(x.std(axis=0) == 0.0))
     if still == x.shape[1]:
@@ -244,8 +262,8 @@ def _rewards(trial: Trial) -> Iterator[Finding]:
     if largest > LARGE or 0.0 < largest < SMALL:
         yield Finding(
             "note",
-            f"Rewards reach {largest:.3g}. {NORMALIZED} them; for SAC and SQL choose reward_scale, "
-            "for DDPG and TD3 scale them to about 1 (gymnasium.wrappers.TransformReward).",
+            f"Rewards reach {largest:.3g}. {REWARDS}; for SAC and SQL choose reward_scale, for "
+            "DDPG, TD3 and Trust-PCL scale them to about 1 (gymnasium.wrappers.TransformReward).",
         )
     elif largest == 0.0:
         yield Finding(

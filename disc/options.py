@@ -87,7 +87,8 @@ class Sweeping:
     """What `disc sweep` and `disc reproduce` have in common."""
 
     out: Path | None = None
-    """Where the runs go, and the report. The same command again goes on with what is there."""
+    """Where the runs go, and the report; by default runs/paper, or runs/ and the file's name, with
+    the scale behind it if one is given. The same command again goes on with what is there."""
     dry_run: bool = False
     """Only list the runs, what is done already, and the hours it will take, from a short try of
     each kind on this machine."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from disc import checkpoint
-from disc.finite import NonFinite
+from disc.finite import DUMP, NonFinite
 from disc.train import Outcome, renew
 
 if TYPE_CHECKING:
@@ -39,7 +39,11 @@ def persist(
                 raise
             with suppress(OSError):  # what is to be told matters more
                 error.write(directory.path)
-            if directory.config.get("on_nan") != "rollback" or rollbacks == ROLLBACKS:
+                say(f"{directory.path / DUMP} says what was not finite.")
+            if directory.config.get("on_nan") != "rollback":
+                raise
+            if rollbacks == ROLLBACKS:
+                error.after(rollbacks)
                 raise
             roll_back(agent, directory, error, say)
     raise AssertionError
@@ -82,4 +86,4 @@ def roll_back(
     step = agent.state.step
     agent.metrics = directory.rewind(agent)
     directory.roll_back(step, error.step, agent.config)
-    say(f"Back to step {step:,} with half the step size: {error}")
+    say(f"Back to step {step:,} with half the step size: {error.what}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -81,6 +82,8 @@ def _prepare(
     found, complaints = checkpoint.newest(directory.checkpoints, agent.state)
     for complaint in complaints:
         say(f"{complaint} Going on from what was saved before it.")
+    if found is None:
+        say(f"{run}: nothing was saved yet; the run begins again.")
     step = found.state.step if found else 0
     newest = checkpoint.place(directory.checkpoints, step)
     checkpoint.prune(newest, later=False)  # a kill may have come before that
@@ -99,8 +102,8 @@ def _maker(directory: RunDirectory, env: Source | None, say: Callable[[str], Non
             raise DiscError(
                 f"{run}: its environment was made in Python; use disc.resume(…, env=…)."
             )
-        how = runs.command(run, ["--env", recipe])
-        return Maker.from_file(run, recipe, kwargs, f"`{how}`")
+        how = f"add `--env {shlex.quote(recipe)}` (in Python env={recipe!r})"
+        return Maker.from_file(run, recipe, kwargs, how)
     if isinstance(env, str) and Maker(env).name != recipe:
         if kwargs:
             say(f"{run}: its env_kwargs are left out, as it was made by {recipe}, not {env}.")

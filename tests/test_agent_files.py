@@ -121,3 +121,25 @@ def test_the_first_form_of_sac_learns_saves_and_goes_on(tmp_path: Path) -> None:
     resumed = disc.resume(tmp_path / "run", 768, env=probes.wide, progress=False)
     assert resumed.state.learned.target[0].weight.shape == (6, 16)
     assert SAC.load(tmp_path / "run", env=probes.wide).config.form == "2018"
+
+
+def test_the_arguments_of_what_a_file_names_are_taken_from_it(tmp_path: Path) -> None:
+    kwargs = {"at": 10**9, "fault": "raise"}
+    with small(env=probes.bad, env_kwargs=kwargs) as agent:
+        agent.save(tmp_path / "bad.disc")
+    env = probes.bad()
+    for given, wanted in ((probes.bad, kwargs), (probes.Cycle, {}), (env, {})):
+        with DISC.load(tmp_path / "bad.disc", env=given) as agent:
+            assert agent.maker.kwargs == wanted
+    with DISC.load(tmp_path / "bad.disc", env=probes.bad, env_kwargs={"at": 7}) as agent:
+        assert agent.maker.kwargs == {"at": 7}
+
+
+def test_what_an_environment_was_made_with_is_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for kwargs, shown in (({"g": 9.0}, True), ({}, False)):
+        with small(env="Pendulum-v1", env_kwargs=kwargs) as agent:
+            agent.save(tmp_path / "pendulum.disc")
+        cli.main(["info", str(tmp_path / "pendulum.disc")])
+        assert ("g=9.0" in capfd.readouterr().out) == shown

@@ -201,6 +201,8 @@ def test_environment_keywords(tmp_path: Path) -> None:
         ("eval taken --episodes 10000000000000", "episodes must be"),
         ("watch taken --seed -1", "seed must be"),
         ("watch taken --seconds inf", "seconds must be"),
+        ("plot", "nothing to plot"),
+        ("train", "Missing from disc train"),
         ("fly hopper", "no command"),
     ],
 )

@@ -176,7 +176,7 @@ def test_rollback_goes_on_with_half_the_step(
 
 def test_rollback_to_the_start_and_its_end(tmp_path: Path) -> None:
     agent = small(spoiled(DISC, parameters_at(256)))
-    with pytest.raises(NonFinite):
+    with pytest.raises(NonFinite, match="5 returns with half the step size each did not help"):
         agent.learn(512, out=tmp_path / "run", on_nan="rollback", checkpoint_every=0, **QUIET)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["rollbacks"] == 5 * [{"from": 256, "to": 0}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.faults import broken
-from disc import DiscError, cli
+from disc import DiscError, cli, inspection
 from disc.inspection import check
 from disc.tasks import Maker
 from tests.environments import Discrete, Probe, Wide
@@ -197,6 +198,18 @@ def test_a_note(name: str) -> None:
     told = found(make(**changes))
     assert not told["problem"]
     assert any(words in note for note in told["note"])
+
+
+def test_a_slow_environment_is_tried_for_some_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "PATIENCE", 0.1)
+
+    def slow(self: Any) -> float:
+        time.sleep(0.02)
+        return 1.0
+
+    told = found(make(reward=slow, ended=lambda self: True))
+    assert not told["problem"]
+    assert any("random steps a second: a million take" in note for note in told["note"])
 
 
 def test_what_no_algorithm_can_use_is_refused() -> None:

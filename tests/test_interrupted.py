@@ -199,6 +199,31 @@ def test_a_run_that_begins_with_something_begins_with_it_again(before: str, tmp_
     assert differences(tmp_path / "whole", tmp_path / "killed") == []
 
 
+def test_a_run_that_saved_nothing_says_that_it_begins_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with small(env=ENV) as agent, pytest.raises(Killed):
+        agent.learn(1280, out=tmp_path / "run", callbacks=[kill], eval_every=0, progress=False)
+    disc.resume(tmp_path / "run", 256).close()
+    assert "nothing was saved yet; the run begins again" in capfd.readouterr().err
+
+
+def test_ctrl_c_while_everything_is_imported() -> None:
+    process = subprocess.Popen([sys.executable, "-m", "disc", "list"], stderr=subprocess.PIPE)
+    status = Path(f"/proc/{process.pid}/status")
+
+    def caught() -> bool:
+        (line,) = (x for x in status.read_text().splitlines() if x.startswith("SigCgt"))
+        return bool(int(line.split()[1], 16) & 1 << signal.SIGINT - 1)
+
+    while not caught():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, b"disc: stopped.\n")
+
+
 def test_a_directory_that_was_half_made_is_free(tmp_path: Path) -> None:
     left = tmp_path / "run" / ".config.json.123.part"
     left.parent.mkdir()

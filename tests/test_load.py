@@ -145,7 +145,7 @@ def test_a_run_is_not_resumed_where_its_replay_does_not_fit(
 
 def test_a_rollback_needs_no_second_replay(tmp_path: Path) -> None:
     nothing: Any = SimpleNamespace(
-        checkpoints=tmp_path, rewind=lambda step: [], roll_back=lambda *_: None, step=256
+        checkpoints=tmp_path, rewind=lambda step: [], roll_back=lambda *_: None, step=256, what=""
     )
     with small(env=probes.Cycle) as agent:
         agent.learn(256, **QUIET)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_a_run_cannot_choose_what_is_imported(recipe: str, run: Path) -> None:
     change(run, env=recipe, env_kwargs={"command": f"touch {ran}", "args": ["touch", str(ran)]})
     with pytest.raises(DiscError) as refused:
         disc.resume(run, 512, progress=False)
-    assert f"`disc resume {run} --env {recipe}`." in str(refused.value)
+    assert f"add `--env {recipe}` (in Python env={recipe!r})." in str(refused.value)
     assert f"touch {ran}" in str(refused.value)
     assert not ran.exists()
 
@@ -69,7 +70,7 @@ def test_a_run_goes_on_with_the_function_that_is_named(
     with pytest.raises(SystemExit):
         cli.main(words)
     said = capfd.readouterr().err
-    assert f"disc resume {tmp_path / 'run'} --env tests.environments:bad" in said
+    assert "add `--env tests.environments:bad`" in said
     agent = disc.resume(tmp_path / "run", 512, env="tests.environments:bad", progress=False)
     assert (agent.state.step, agent.maker.kwargs) == (512, kwargs)
     with disc.resume(tmp_path / "run", 768, env="tests.environments:Cycle") as agent:
@@ -90,7 +91,7 @@ def test_a_file_cannot_choose_what_is_opened(model: str, run: Path) -> None:
     with pytest.raises(DiscError) as refused:
         disc.resume(run, 512, progress=False)
     assert f"with {kwargs!r}, and that is not for a file to choose" in str(refused.value)
-    assert f"`disc resume {run} --env Hopper-v5`." in str(refused.value)
+    assert "add `--env Hopper-v5`" in str(refused.value)
     for nested in ({"a": [model]}, {"a": {"b": model}}):
         with pytest.raises(DiscError, match="not for a file to choose"):
             Maker.from_file("file", "Hopper-v5", nested)
@@ -156,14 +157,18 @@ def test_a_run_may_be_linked_and_link_within_itself(run: Path, tmp_path: Path) -
 def test_a_stopped_run_says_the_whole_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Agent, "learn", stop)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     for env, said in (("Pendulum-v1", ""), (WIDE, f" --env {WIDE}")):
-        with pytest.raises(SystemExit):
-            cli.main(["train", env, "--out", str(tmp_path / "run")])
-        assert f"Go on with: disc resume {tmp_path / 'run'}{said}\n" in capfd.readouterr().err
+        for how, args in (("Stopped", ("saved",)), ("Stopped without saving", ())):
+
+            def stop(*_: Any, args: Any = args, **__: Any) -> None:
+                raise KeyboardInterrupt(*args)
+
+            monkeypatch.setattr(Agent, "learn", stop)
+            with pytest.raises(SystemExit):
+                cli.main(["train", env, "--out", str(tmp_path / "run")])
+            command = f"disc resume {tmp_path / 'run'}{said}"
+            assert f"{how}. Go on with: {command}\n" in capfd.readouterr().err
 
 
 def test_a_sweep_names_the_function_of_its_runs(tmp_path: Path) -> None:
