@@ -7,12 +7,13 @@ from typing import Any
 
 def main() -> None:
     """Import the command line, which takes a second or two, and run it."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # else it is to be ignored
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored
+    if heard:
         signal.signal(signal.SIGINT, _end)
     from disc import cli
 
-    signal.signal(signal.SIGINT, before)
+    if heard:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     cli.main()
 
 

@@ -253,8 +253,9 @@ class Agent:
         if env is None:
             env = Maker.from_file(path, info.get("env"), info.get("env_kwargs")).source
             options = {"num_envs": info.get("num_envs", 1), **options}
-        if not (named := Maker(env)).single and named.name == info.get("env_name"):
-            options = {"env_kwargs": info.get("env_kwargs"), **options}
+        maker, kwargs = Maker(env), info.get("env_kwargs")
+        if maker.name == info.get("env_name") and not maker.single and isinstance(kwargs, dict):
+            options = {"env_kwargs": kwargs, **options}
         known = {field.name for field in dataclasses.fields(cls.algorithm.Config)}
         try:
             saved = {name: value for name, value in info["config"].items() if name in known}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,9 +75,9 @@ def read(path: Path) -> Experiment:
 
 
 def _deep(line: str) -> bool:
-    """Whether a line begins with a key of so many parts that reading it would take long."""
-    parts = line.partition("=")[0].split(".")
-    return len(parts) > untrusted.DEPTH and all(len(part.split()) <= 1 for part in parts)
+    """Whether a line holds a key of so many parts that reading it would take long."""
+    keys = (piece.split(".") for piece in re.split(r"[=,{}\[\]]", line))
+    return any(len(x) > untrusted.DEPTH and all(len(y.split()) == 1 for y in x) for x in keys)
 
 
 def _experiment(name: str, contents: dict[str, Any]) -> Experiment:

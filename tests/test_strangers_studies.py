@@ -222,7 +222,11 @@ def test_a_sweep_looks_at_odd_runs(tmp_path: Path) -> None:
     assert sweep.look(tmp_path, [cell])[0].step == 0
 
 
-@pytest.mark.parametrize("text", [f"a{'.a' * 100_000} = 1", f"[a{' . a' * 100_000}]", "#" * 10**6])
+KEY = f"a{' . a' * 100_000}"
+TEXTS = [f"{KEY} = 1", f"[{KEY}]", f"x = {{ b = 2, {KEY} = 1 }}", "#" * 10**6]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["key", "table", "inline", "long"])
 def test_a_file_that_would_take_long_is_refused_at_once(text: str, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(f"{text}\n")
     clock = time.process_time()
