@@ -68,7 +68,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, A
             "shape": array.shape,
             "data_offsets": (start, end),
         }
-    head = json.dumps(places).encode()
+    head = json.dumps(places, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
     with replace(path) as beside, open(beside, "xb") as file:
         file.write(len(head).to_bytes(8, "little") + head)
