@@ -153,12 +153,20 @@ def _tree(state: Any) -> dict[str, Any]:
 
 def _leaves(state: Any) -> dict[str, Any]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(_tree(state))
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path): _array(leaf) for path, leaf in leaves}
+
+
+def _array(leaf: Any) -> np.ndarray[Any, Any]:
+    """A number or an array as an array; of a seed of more than 64 bits, its digits."""
+    array = np.asarray(leaf)
+    return np.frombuffer(str(leaf).encode(), np.uint8) if array.dtype == np.object_ else array
 
 
 def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     def place(path: Any, blank: Any) -> Any:
         array = arrays[f"state/{jax.tree_util.keystr(path)}"]
+        if isinstance(blank, int) and blank >= 2**64:
+            return int(array.tobytes())
         if array.shape != np.shape(blank):
             raise ValueError(f"{jax.tree_util.keystr(path)} has shape {array.shape}")
         wanted = np.asarray(blank).dtype

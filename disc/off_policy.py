@@ -95,7 +95,7 @@ def init(
     )
     budget.check_transitions(config, spec)
     key, rest_of_seed = jax.random.PRNGKey(seed % 2**32), seed >> 32
-    while rest_of_seed:  # a seed may be larger
+    while rest_of_seed:  # it may have up to 128 bits
         key, rest_of_seed = jax.random.fold_in(key, rest_of_seed % 2**32), rest_of_seed >> 32
     return {
         "learned": learned,

@@ -32,7 +32,13 @@ CHECKPOINT_EVERY = 100_000
 OnNan = Literal["stop", "rollback"]
 MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every")
 MAY_BE_NONE = ("steps", "threads", "jobs")
-MOST = {"num_envs": 1_000, "threads": 1_000, "episodes": 10**6, "eval_episodes": 10**6}
+MOST = {
+    "seed": 2**128,  # numpy's draw 128 bits
+    "num_envs": 1_000,
+    "threads": 1_000,
+    "episodes": 10**6,
+    "eval_episodes": 10**6,
+}
 LARGEST = 2**62  # of all other counts
 
 

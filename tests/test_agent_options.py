@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from disc import DiscError
+from disc import DiscError, resume
 from disc.agent import ACKTR, AGENTS, DDPG, PPO, SAC, SQL, TD3, TRPO, Agent, TrustPCL
 from tests import environments as probes
 from tests.small import QUIET, small
@@ -19,6 +19,18 @@ from tests.small import QUIET, small
 def test_large_seeds_are_seeds_of_their_own() -> None:
     keys = [small(SAC, seed=seed).state.key for seed in (5, 5 + 2**32, 5 + 2**70)]
     assert len({tuple(np.asarray(key)) for key in keys}) == 3
+
+
+@pytest.mark.parametrize("seed", [2**63, 2**64 + 1, 2**128 - 1])
+def test_large_seeds_are_saved(seed: int, tmp_path: Path) -> None:
+    with small(PPO, "Pendulum-v1", seed=seed) as agent:
+        agent.learn(256, out=tmp_path / "run", **QUIET)
+    with resume(tmp_path / "run", 512, progress=False) as agent:
+        assert (agent.seed, agent.state.seed, agent.state.step) == (seed, seed, 512)
+    path = tmp_path / "run" / "config.json"
+    path.write_text(path.read_text().replace(f'"seed": {seed}', f'"seed": {seed - 1}'))
+    with pytest.raises(DiscError, match="does not fit this run's options"):
+        resume(tmp_path / "run", 768, progress=False)
 
 
 def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:

@@ -183,13 +183,6 @@ def test_rollback_to_the_start_and_its_end(tmp_path: Path) -> None:
     assert config["config"]["learning_rate"] == pytest.approx(3e-4 / 32)
 
 
-def test_rollback_to_the_start_makes_the_record_anew(tmp_path: Path) -> None:
-    agent = small(spoiled(DISC, parameters_at(768, above=2e-4)), "Pendulum-v1")
-    agent.learn(1024, out=tmp_path / "run", on_nan="rollback", checkpoint_every=2048, **QUIET)
-    steps = [row["step"] for row in logs.read_progress(tmp_path / "run" / "progress.csv")]
-    assert steps == [256, 512, 768, 1024]
-
-
 def test_a_full_disk_does_not_hide_the_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

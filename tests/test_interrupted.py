@@ -141,7 +141,8 @@ def test_a_row_that_is_none_is_refused(
 
 def test_a_run_is_saved_though_nobody_hears_it(tmp_path: Path) -> None:
     """Ctrl-C in `disc train … 2>&1 | tee log` ends tee first."""
-    words = f"train {ENV} --steps 1000000 --horizon 256 --gradient-steps 4 --epochs 2 --threads 1"
+    words = f"train {ENV} --algo ppo --steps 1000000 --horizon 256 --gradient-steps 4 --epochs 2"
+    words += " --widths 16 16 --eval-every 0 --threads 1"
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "disc", *words.split(), "--out", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=writing, stderr=writing)
