@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("faults.json"), help=out)
     options = parser.parse_args()
     outcomes: list[Outcome] = []
+    commit = machine.commit()  # before the output may make a checkout dirty
     for part in options.parts:
         rng = np.random.default_rng([options.seed, *part.encode()])
         with tempfile.TemporaryDirectory() as scratch:
@@ -53,7 +54,7 @@ def main() -> None:
                 outcome = found._replace(remark=found.remark.replace(scratch, "…"))
                 outcomes.append(outcome)
                 console.print(f"{outcome.part}: {outcome.what}: {outcome.held}/{outcome.tried}")
-                _write(options, outcomes)
+                _write(options, commit, outcomes)
     console.print(_table(outcomes))
     if not all(outcome.good for outcome in outcomes):
         sys.exit(1)
@@ -79,13 +80,13 @@ def markdown(outcomes: list[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write(options: argparse.Namespace, outcomes: list[Outcome]) -> None:
+def _write(options: argparse.Namespace, commit: str | None, outcomes: list[Outcome]) -> None:
     about = {
         "command": ["python", "-m", "benchmarks.faults", *sys.argv[1:]],
         "seed": options.seed,
         "scale": options.scale,
         "versions": machine.versions(),
-        "commit": machine.commit(),
+        "commit": commit,
         "machine": machine.facts(),
         "outcomes": [x._asdict() for x in outcomes],
     }
