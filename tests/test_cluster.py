@@ -228,7 +228,9 @@ def test_ctrl_c_saves_all_and_the_same_call_goes_on(
     assert not left(folder, own)
     Path("slow").unlink()
     saved = {cell.path: sweep.status(RUNS, cell) for cell in cells}
-    assert all(x.saved == x.step and 0 < x.step < STEPS for x in saved.values())
+    for x in saved.values():
+        assert 0 < x.step < STEPS
+        assert (x.saved or 0) - x.step in (0, 256)  # its evaluation may have been left for later
     assert not (RUNS / queued.path).exists()
     run(machines, cells, False)
     assert records(RUNS) == alone
