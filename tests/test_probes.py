@@ -35,8 +35,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "disc": PPO,
     "ppo": PPO,
     "ppo-amber": PPO,
-    "trpo": {"horizon": 512, "max_kl": 0.05, "value_epochs": 10, "value_learning_rate": 3e-3},
-    "acktr": {"horizon": 512, "target_kl": 0.004, "kl_clip": 0.05, "value_learning_rate": 3e-3},
+    "trpo": {
+        "horizon": 512,
+        "max_kl": 0.05,
+        "value_epochs": 10,
+        "value_learning_rate": 3e-3,
+        "widths": (32, 32),
+    },
+    "acktr": {
+        "horizon": 512,
+        "target_kl": 0.004,
+        "kl_clip": 0.05,
+        "value_learning_rate": 3e-3,
+        "widths": (32, 32),
+    },
     "trust-pcl": {
         "horizon": 512,
         "chunk_length": 8,
