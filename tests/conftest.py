@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+# What runs in the background may ignore Ctrl-C, and so would its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # (B,) − (B, 1) is a bug, not a matrix.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -218,6 +218,7 @@ def test_ctrl_c_while_everything_is_imported() -> None:
         return bool(int(line.split()[1], 16) & 1 << signal.SIGINT - 1)
 
     while not caught():
+        assert process.poll() is None
         time.sleep(0.01)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
