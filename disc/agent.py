@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from disc import logs, machine, policy, recovery, runs, saving, untrusted
+from disc import machine, policy, recovery, runs, saving, terminal, untrusted
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
 from disc.config import make_config
 from disc.envs import Environments, borrowed
@@ -183,7 +183,7 @@ class Agent:
         if directory is not None and directory.saved_step is None and begun:
             directory.save(self)  # to start again from here, not from nothing
         title = f"{self.algorithm.NAME} on {self.maker.name}"
-        reporter = logs.Reporter(title, plan.steps, progress)
+        reporter = terminal.Reporter(title, plan.steps, progress)
         replay = sum(array.nbytes for array in self.state.replay)
         reporter.say(f"The replay takes {machine.size(replay)} of memory.")
         if plan.steps <= (first := self.config.unlearned):

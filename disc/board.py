@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from disc import logs
+from disc import logs, terminal
 from disc.cells import Cell
 from disc.sweep import Board, Status
 
@@ -78,7 +78,7 @@ def table(board: Board) -> Group:
             f"{100 * min(1.0, step / cell.steps):.0f} %",
             _last(rows, "eval/return") or _last(rows, "train/return") or "…",
             f"{rate:,.0f}" if rate else "…",
-            logs.duration(_ahead(cell, step) / rate) if rate else "…",
+            terminal.duration(_ahead(cell, step) / rate) if rate else "…",
         )
     return Group(Text(line(board)), shown)
 
@@ -89,7 +89,7 @@ def line(board: Board) -> str:
     parts += [f"{len(board.waiting)} waiting"] if board.waiting else []
     parts += [f"{len(board.failed)} failed"] if board.failed else []
     left = seconds_left(board)
-    parts += [f"about {logs.duration(left)} left"] if left else []
+    parts += [f"about {terminal.duration(left)} left"] if left else []
     return " · ".join(parts)
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import OmitArgPrefixes
 
-from disc import commands, deployed, experiments, inspection, logs, plots, runs, video
+from disc import commands, deployed, experiments, inspection, plots, runs, terminal, video
 from disc._version import __version__
 from disc.agent import AGENTS, SAVED, Agent
 from disc.algos import ALGORITHMS
@@ -42,7 +42,7 @@ from disc.train import Plan
 from disc.types import DiscError
 
 out = Console(emoji=False, highlight=False, soft_wrap=True)
-err = logs.Speaker(soft_wrap=True)
+err = terminal.Speaker(soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from disc import board, experiments, logs, machine, probe, report, runs, sweep
+from disc import board, experiments, machine, probe, report, runs, sweep, terminal
 from disc.cells import Experiment
 from disc.envs import borrowed, describe
 from disc.jobs import Backend, Local
@@ -19,7 +19,7 @@ from disc.tasks import Maker
 from disc.types import DiscError
 
 out = Console(emoji=False, highlight=False, soft_wrap=True)
-err = logs.Speaker()  # wraps, as a live table must
+err = terminal.Speaker()  # wraps, as a live table must
 
 
 def tell(text: str) -> None:

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from disc import evaluate as evaluation
-from disc import logs, runs, video
 from disc import policy as policies
+from disc import runs, terminal, video
 from disc.envs import borrowed, describe
 from disc.options import Eval, Info, Watch
 from disc.tasks import Maker
@@ -22,7 +22,7 @@ from disc.types import DiscError
 from disc.untrusted import printable
 
 out = Console(emoji=False, highlight=False, soft_wrap=True)
-err = logs.Speaker(soft_wrap=True)
+err = terminal.Speaker(soft_wrap=True)
 
 
 def evaluate(command: Eval) -> None:

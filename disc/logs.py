@@ -1,4 +1,4 @@
-"""The record of a run: `progress.csv`, TensorBoard events, and what the terminal shows."""
+"""The record of a run: `progress.csv` and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-
 from disc import files, untrusted
-from disc.types import DiscError, Metrics
+from disc.types import DiscError
 
 Row = dict[str, float]
 
@@ -200,103 +197,6 @@ class Events:
     def close(self) -> None:
         """Close the file."""
         self.file.close()
-
-
-class Speaker(Console):
-    """Standard error, until nobody listens: `| tee` has ended, or the terminal is gone.
-
-    What is said is worth less than what is learned, so that is no reason to stop.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(stderr=True, emoji=False, highlight=False, **options)
-
-    def on_broken_pipe(self) -> None:
-        """Fall silent, for whoever else writes there too."""
-        self.quiet = True
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
-
-    def _check_buffer(self) -> None:
-        try:
-            super()._check_buffer()
-        except OSError:
-            self.on_broken_pipe()
-
-
-def make_console(show: bool) -> Console:
-    """Standard error, or nothing."""
-    return Speaker(quiet=not show, soft_wrap=True)
-
-
-class Reporter:
-    """A progress bar on a terminal, plain lines elsewhere.
-
-    Args:
-        title: what runs.
-        total: steps in all.
-        show: False keeps quiet.
-        console: where to; standard error by default.
-    """
-
-    SECONDS_BETWEEN_LINES = 10.0
-
-    def __init__(
-        self, title: str, total: int, show: bool = True, console: Console | None = None
-    ) -> None:
-        self.console = console or make_console(show)
-        self.title, self.total = title, total
-        self.bar: Progress | None = None
-        self.task = TaskID(0)
-        self.started: tuple[float, int] | None = None  # after the first iteration, which compiles
-        self.spoken = -math.inf
-        self.returns = {"return": "", "eval": ""}
-        if self.console.is_terminal and show:
-            self.bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[text]}"),
-                console=self.console,
-            )
-            self.task = self.bar.add_task(title, total=total, text="compiling …")
-            self.bar.start()
-
-    def update(self, step: int, metrics: Metrics) -> None:
-        """Show where the run stands."""
-        for label, name in (("return", "train/return"), ("eval", "eval/return")):
-            if not math.isnan(metrics.get(name, math.nan)):
-                self.returns[label] = f"{label} {metrics[name]:,.1f}"
-        now = time.monotonic()
-        if self.started is None:
-            self.started = (now, step)
-        seconds, steps = now - self.started[0], step - self.started[1]
-        rate = steps / seconds if seconds > 0 else 0.0
-        left = duration((self.total - step) / rate) if rate and step < self.total else "0:00"
-        parts = [f"{step:,}/{self.total:,} steps"]
-        if rate:
-            parts += [f"{rate:,.0f} steps/s", f"{left} left"]
-        text = " · ".join([*parts, *filter(None, self.returns.values())])
-        if self.bar is not None:
-            self.bar.update(self.task, completed=min(step, self.total), text=text)
-        elif now - self.spoken > self.SECONDS_BETWEEN_LINES or step >= self.total:
-            self.spoken = now
-            self.say(f"{self.title}: {text}")
-
-    def say(self, text: str) -> None:
-        """A line of its own."""
-        self.console.print(text, markup=False)
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        if self.bar is not None:
-            self.bar.stop()
-
-
-def duration(seconds: float) -> str:
-    """Seconds as hours, minutes and seconds."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 def scores(rows: Sequence[Row]) -> dict[str, Any]:

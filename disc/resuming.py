@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from disc import checkpoint, logs, runs
+from disc import checkpoint, runs, terminal
 from disc.agent import AGENTS, Agent
 from disc.config import make_config
 from disc.recovery import bring_back
@@ -42,7 +42,7 @@ def resume(
     """
     directory = RunDirectory.open(Path(run))
     try:
-        say = partial(logs.make_console(progress).print, markup=False)
+        say = partial(terminal.make_console(progress).print, markup=False)
         agent, plan = _prepare(directory, steps, env, threads, say)
         if on_nan is not None:
             runs.check_on_nan(on_nan, written=True)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import disc
 from benchmarks.faults import broken
-from disc import DiscError, evaluate, logs
+from disc import DiscError, evaluate, terminal
 from disc.envs import Environments, describe
 from disc.policies import Gaussian
 from disc.rollout import collect
@@ -252,7 +252,7 @@ def test_spaces_that_are_none() -> None:
 
 def test_a_name_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not `:sound:` as a loudspeaker."""
-    console = logs.make_console(True)
+    console = terminal.make_console(True)
     file = io.StringIO()
     monkeypatch.setattr(Console, "file", file)
     console.print("disc on broken:Sound: 64/128 steps")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from disc import cli, logs
+from disc import cli, logs, terminal
 from tests import environments
 
 SMALL = "--horizon 256 --gradient-steps 4 --epochs 2 --widths 16 16 --threads 1"
@@ -259,7 +259,7 @@ def test_interactive_progress_bar() -> None:
     from rich.console import Console
 
     console = Console(force_terminal=True, width=120, file=io.StringIO(), record=True)
-    reporter = logs.Reporter("disc on x", 100, console=console)
+    reporter = terminal.Reporter("disc on x", 100, console=console)
     row: dict[str, Any] = {"train/return": 12.5}
     reporter.update(10, row)
     reporter.update(100, row)

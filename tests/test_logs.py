@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from disc import DiscError, logs
+from disc import DiscError, logs, terminal
 
 ROWS = [
     {"step": 1, "a": 0.5, "b": -12.25},
@@ -113,15 +113,15 @@ def test_a_directory_in_the_place_of_a_record(tmp_path: Path) -> None:
         logs.salvage(tmp_path / "progress.csv")
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_nobody_listens(terminal: bool) -> None:
+@pytest.mark.parametrize("shown", [False, True])
+def test_nobody_listens(shown: bool) -> None:
     """Nothing is raised, and who else writes there is not stopped either."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w", buffering=1) as file:
-        console = logs.Speaker(soft_wrap=True, force_terminal=terminal)
+        console = terminal.Speaker(soft_wrap=True, force_terminal=shown)
         console.file = file
-        reporter = logs.Reporter("a run", 1000, console=console)
+        reporter = terminal.Reporter("a run", 1000, console=console)
         for step in range(100, 1001, 300):
             reporter.update(step, {"train/return": 1.0})
             reporter.say("something")
