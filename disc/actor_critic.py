@@ -33,7 +33,7 @@ from disc.normalize import Normalizer, Scale
 from disc.policies import Gaussian
 from disc.replay import BatchReplay
 from disc.snapshot import Estimate
-from disc.types import Metrics, Rollout, Spec
+from disc.types import Floats, Metrics, Rollout, Spec
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict
 def init_networks(
     config: Any, spec: Spec, seed: int, value_inputs: int | None = None, value_gain: float = 1.0
 ) -> tuple[GaussianPolicy, MLP]:
-    """Orthogonal weights, policy head of gain 0.01, log σ = 0.
+    """Orthogonal weights, policy head of gain 0.01, σ = 1 or as `initial_std` says.
 
     Args:
         config: names the widths.
@@ -100,11 +100,24 @@ def init_networks(
     """
     rng = seeding.generator(seed, seeding.NETWORKS)
     s, d, widths = spec.observation_size, spec.action_size, config.widths
-    policy = GaussianPolicy(
-        networks.init_mlp(rng, (s, *widths, d), head_gain=0.01), jnp.zeros(d, jnp.float32)
-    )
+    log_std = jnp.asarray(initial_log_std(getattr(config, "initial_std", None), spec))
+    policy = GaussianPolicy(networks.init_mlp(rng, (s, *widths, d), head_gain=0.01), log_std)
     value = networks.init_mlp(rng, (value_inputs or s, *widths, 1), head_gain=value_gain)
     return policy, value
+
+
+def initial_log_std(share: float | None, spec: Spec) -> Floats:
+    """Log σ_d = log(share · ½ (high_d − low_d)), (D,); 0 where the range is infinite.
+
+    Args:
+        share: of half the action range; log σ = 0 if None.
+        spec: the environment's, with its action bounds.
+    """
+    half = 0.5 * (spec.action_high.astype(np.float64) - spec.action_low)
+    known = np.isfinite(half) & (half > 0.0)
+    if share is None:
+        known = np.zeros_like(known)
+    return np.log(np.where(known, (share or 1.0) * half, 1.0)).astype(np.float32)
 
 
 def act(config: Any, spec: Spec, state: Networks) -> Gaussian:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from disc import machine, policy, recovery, runs, saving, terminal, untrusted
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
-from disc.config import make_config
+from disc.config import OLD_PRESET, Preset, make_config
 from disc.envs import Environments, borrowed
 from disc.policies import Policy
 from disc.record import Record
@@ -35,6 +35,7 @@ class Agent:
         num_envs: E; the horizon's N steps are split over them.
         threads: cores to use; all there are if None.
         env_kwargs: for making the environment.
+        preset: where options that are not given come from: `recommended`, or `paper`.
         **options: the algorithm's options; see its `Config`.
     """
 
@@ -48,9 +49,11 @@ class Agent:
         num_envs: int = 1,
         threads: int | None = None,
         env_kwargs: dict[str, Any] | None = None,
+        preset: Preset = "recommended",
         **options: Any,
     ) -> None:
-        self.config = make_config(self.algorithm, options)
+        self.config = make_config(self.algorithm, options, preset)
+        self.preset: Preset = preset
         runs.check_counts(seed=seed, num_envs=num_envs, threads=threads)
         seed, num_envs = int(seed), int(num_envs)
         if (at_once := self.config.at_once) % num_envs:
@@ -259,10 +262,12 @@ class Agent:
         known = {field.name for field in dataclasses.fields(cls.algorithm.Config)}
         try:
             saved = {name: value for name, value in info["config"].items() if name in known}
-            options = {"seed": info["seed"], **saved, **options}
+            preset = info.get("preset", OLD_PRESET)
+            options = {"seed": info["seed"], "preset": preset, **saved, **options}
         except untrusted.MALFORMED as error:
             raise DiscError(f"{path}: this policy file is not complete ({error}).") from error
-        config = make_config(cls.algorithm, {n: x for n, x in options.items() if n in known})
+        chosen = {name: value for name, value in options.items() if name in known}
+        config = make_config(cls.algorithm, chosen, options["preset"])
         if config.widths != tuple(map(len, file.policy.biases[:-1])):  # before they are made
             raise DiscError(f"{path}: its networks do not have the widths {config.widths}.")
         agent = cls(env, **options)

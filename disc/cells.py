@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from disc import runs, sound, untrusted
 from disc.algos import ALGORITHMS
-from disc.config import make_config
+from disc.config import OLD_PRESET, Preset, make_config
 from disc.tasks import Maker
 from disc.types import DiscError
 
@@ -31,11 +31,14 @@ class Arm(NamedTuple):
     options: dict[str, Any] = {}  # those of the algorithm that are not its defaults  # noqa: RUF012
     num_envs: int = 1
     env_kwargs: dict[str, Any] = {}  # noqa: RUF012
+    preset: Preset = "recommended"
 
     @property
     def name(self) -> str:
         """What its directories are called: the algorithm and the options that tell it apart."""
-        run = {"num_envs": self.num_envs} if self.num_envs != 1 else {}
+        run: dict[str, Any] = {"num_envs": self.num_envs} if self.num_envs != 1 else {}
+        if self.preset == "paper" and ALGORITHMS[self.algorithm].Config.paper:
+            run["preset"] = self.preset
         options = sorted({**self.options, **run, **self.env_kwargs}.items())
         words = [f"{plain(name)}={plain(value)}" for name, value in options]
         return "_".join([self.algorithm, *words])
@@ -87,6 +90,7 @@ class Cell:
         words += ["--steps", str(self.steps), "--threads", "1", "--out", str(root / self.path)]
         words += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
         words += ["--checkpoint-every", str(self.checkpoint_every)]
+        words += ["--preset", self.arm.preset]
         if self.arm.num_envs != 1:
             words += ["--num-envs", str(self.arm.num_envs)]
         for name, value in self.options.items():
@@ -99,8 +103,7 @@ class Cell:
     def differences(self, config: Mapping[str, Any]) -> list[str]:
         """What a run's `config.json` has otherwise than this cell; the steps don't count."""
         plan, asked = config["plan"], self.options
-        wanted = make_config(ALGORITHMS[self.arm.algorithm], asked)
-        wanted = wanted.suited(Maker(self.task).name).planned(self.anneal_steps)
+        wanted = self._config(asked, self.arm.preset)
         pairs = {
             "algorithm": (config["algorithm"], self.arm.algorithm),
             "env": (config["env"], Maker(self.task).name),
@@ -111,14 +114,19 @@ class Cell:
             "eval_episodes": (plan["eval_episodes"], self.eval_episodes),
             "checkpoint_every": (plan["checkpoint_every"], self.checkpoint_every),
         }
+        then = self._config({}, config.get("preset", OLD_PRESET))
         for name, value in dataclasses.asdict(wanted).items():
-            if name in config["config"]:  # an older run may not know an option
-                pairs[name] = (_comparable(config["config"][name]), _comparable(value))
+            found = config["config"].get(name, getattr(then, name))  # it may be older than that
+            pairs[name] = (_comparable(found), _comparable(value))
         return [
             f"{name} is {found}, not {asked}"
             for name, (found, asked) in pairs.items()
             if found != asked
         ]
+
+    def _config(self, options: dict[str, Any], preset: str) -> Any:
+        config = make_config(ALGORITHMS[self.arm.algorithm], options, preset)
+        return config.suited(Maker(self.task).name).planned(self.anneal_steps)
 
 
 @dataclass(frozen=True)
@@ -217,7 +225,7 @@ def from_json(text: str, path: Path) -> Experiment:
     """
     try:
         fields = untrusted.parse(text)
-        fields["arms"] = tuple(Arm(**arm) for arm in fields["arms"])
+        fields["arms"] = tuple(Arm(**{"preset": OLD_PRESET, **arm}) for arm in fields["arms"])
         figures = [
             {**x, "arms": tuple(x["arms"]), "metric": tuple(x["metric"])} for x in fields["figures"]
         ]

@@ -8,10 +8,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import tyro
 from rich.console import Console
@@ -23,6 +23,7 @@ from disc import commands, deployed, experiments, inspection, plots, runs, termi
 from disc._version import __version__
 from disc.agent import AGENTS, SAVED, Agent
 from disc.algos import ALGORITHMS
+from disc.config import Preset, make_config
 from disc.options import (
     Check,
     Eval,
@@ -91,16 +92,31 @@ def _summary(kind: type) -> str:
 
 
 def _with_options(words: list[str]) -> type:
-    """`Train` joined with the options of the algorithm that the words choose."""
-    name: str = Train.algo
+    """`Train` joined with the options of the algorithm and the preset that the words choose."""
+    algorithm = ALGORITHMS[_chosen(words, "--algo", ALGORITHMS, Train.algo)]
+    preset = _chosen(words, "--preset", get_args(Preset), Train.preset)
+    config = make_config(algorithm, {}, preset)
+    return dataclasses.make_dataclass(
+        "Train",
+        [
+            ("run", Annotated[Train, OmitArgPrefixes]),
+            (
+                "config",
+                Annotated[algorithm.Config, OmitArgPrefixes],
+                dataclasses.field(default_factory=lambda: config),
+            ),
+        ],
+        frozen=True,
+    )
+
+
+def _chosen(words: list[str], option: str, choices: Collection[str], default: str) -> str:
+    """What an option is set to, before all others are known."""
     for word, following in itertools.pairwise([*words, ""]):
-        if word == "--algo" and following in ALGORITHMS:
-            name = following
-        elif word.startswith("--algo=") and word.removeprefix("--algo=") in ALGORITHMS:
-            name = word.removeprefix("--algo=")
-    fields = {"run": Train, "config": ALGORITHMS[name].Config}
-    flat = [(field, Annotated[kind, OmitArgPrefixes]) for field, kind in fields.items()]
-    return dataclasses.make_dataclass("Train", flat, frozen=True)
+        name, _, value = word.partition("=")
+        if name == option and (value or following) in choices:
+            default = value or following
+    return default
 
 
 def train(command: Any) -> None:
@@ -116,6 +132,7 @@ def train(command: Any) -> None:
         num_envs=options.num_envs,
         threads=options.threads,
         env_kwargs={name: _value(text) for name, text in options.env_kwargs.items()},
+        preset=options.preset,
         **dataclasses.asdict(command.config),
     )
     if options.video:

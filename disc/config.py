@@ -7,18 +7,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
 from disc.types import Algorithm, DiscError
 
+Preset = Literal["recommended", "paper"]
+"""`recommended` is what the fields default to, `paper` the settings of the paper."""
+OLD_PRESET: Preset = "paper"
+"""Of runs and policies that do not name theirs: they are older than the other one."""
 LARGEST = 2**62  # of an option: what is beyond can't be counted
 
 
 @dataclass(frozen=True)
 class CommonConfig:
     """Options of every algorithm."""
+
+    paper: ClassVar[dict[str, Any]] = {}
+    """The options that the preset `paper` sets otherwise than by default."""
 
     horizon: int = 2048
     """N: environment steps in a batch, over all environments (paper, Table A.1)."""
@@ -159,6 +166,9 @@ class BatchConfig(GaussianConfig):
     anneal_steps: int | None = None
     """Environment steps over which the learning rate anneals; may exceed the run's. The run's
     own steps if None."""
+    initial_std: float | None = None
+    """σ at the start of each action dimension, as a share of half its range (ours); where the
+    range is infinite, and everywhere if None, σ starts at 1 (authors' code)."""
     value_coefficient: float = 0.5
     """Factor of the value loss (authors' code)."""
     value_clip: bool = True
@@ -171,6 +181,8 @@ class BatchConfig(GaussianConfig):
         check.within(0, 1, "lam")
         check.at_least(0, "learning_rate_floor", "value_coefficient")
         check.rate("learning_rate")
+        if self.initial_std is not None:
+            check.above_zero("initial_std")
         check(
             "learning_rate_floor",
             self.learning_rate_floor <= self.learning_rate,
@@ -244,12 +256,21 @@ def _whole(value: Any) -> bool:
     return isinstance(value, Integral) and abs(int(value)) < LARGEST
 
 
-def make_config(algorithm: Algorithm, options: dict[str, Any]) -> Any:
-    """The algorithm's config; an option that is not its own is refused."""
+def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = "recommended") -> Any:
+    """The algorithm's config: what is given, over the preset, over the defaults.
+
+    Raises:
+        DiscError: an option that is not the algorithm's, or one that makes no sense.
+    """
+    if preset not in get_args(Preset):
+        choices = ", ".join(get_args(Preset))
+        raise DiscError(f"preset must be one of {choices}, not {preset!r}.")
     known = [field.name for field in fields(algorithm.Config)]
     for name in options:
         if name not in known:
             raise DiscError(f"{algorithm.NAME} has no option {name}; it has {', '.join(known)}.")
+    if preset == "paper":
+        options = {**algorithm.Config.paper, **options}
     try:
         if "widths" in options:
             options = {**options, "widths": tuple(options["widths"])}

@@ -222,21 +222,22 @@ def _told(options: dict[str, Any]) -> str:
 def _arm(algorithm: str, label: str, chosen: dict[str, Any]) -> Arm:
     num_envs = _count("num_envs", chosen.pop("num_envs", 1))
     env_kwargs = _table("env_kwargs", chosen.pop("env_kwargs", {}))
+    preset = _typed("preset", chosen.pop("preset", "recommended"), str)
     try:
         json.dumps(env_kwargs, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise DiscError(f"env_kwargs must be what JSON can hold ({error}).") from error
     known = {x.name: str(x.type) for x in dataclasses.fields(ALGORITHMS[algorithm].Config)}
     options = {n: _option(n, v, known[n]) if n in known else v for n, v in chosen.items()}
-    config = make_config(ALGORITHMS[algorithm], options)
+    config = make_config(ALGORITHMS[algorithm], options, preset)
     if config.at_once % num_envs:
         raise DiscError(
             f"{label}: num_envs must divide the steps that are collected at once, "
             f"{config.at_once}, and {num_envs} doesn't."
         )
-    default = ALGORITHMS[algorithm].Config()
+    default = make_config(ALGORITHMS[algorithm], {}, preset)
     own = {n: v for n, v in options.items() if getattr(config, n) != getattr(default, n)}
-    return Arm(label, algorithm, own, num_envs, env_kwargs)
+    return Arm(label, algorithm, own, num_envs, env_kwargs, preset)
 
 
 def _option(name: str, value: Any, declared: str) -> Any:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from disc import advantages, normalize, optim
+from disc import advantages, normalize, optim, surrogates
 from disc.normalize import Scale
 from disc.replay import BatchReplay
 from disc.snapshot import Estimate
@@ -59,6 +59,7 @@ class Parts(NamedTuple):
     denominator: jax.Array  # a sum over the rows
     penalty: jax.Array | float  # a mean, read for the newest rows only
     measured: dict[str, jax.Array]  # (M,) each, to be averaged and logged
+    limit: jax.Array | None = None  # the penalty is not added, but held below by `switch`
 
 
 Loss = Callable[[Any, Any, Rows, Any], Parts]
@@ -185,11 +186,18 @@ def descend(
         def newest(parameters: Any) -> tuple[jax.Array, tuple[jax.Array, Parts]]:
             parts = loss(config, parameters, newest_rows, coefficients)
             denominator = jax.lax.stop_gradient(old_denominator + parts.denominator)
-            return parts.numerator / denominator + parts.penalty, (denominator, parts)
+            added = parts.penalty if parts.limit is None else 0.0
+            return parts.numerator / denominator + added, (denominator, parts)
+
+        def penalty(parameters: Any) -> jax.Array | float:
+            return loss(config, parameters, newest_rows, coefficients).penalty
 
         gradient, (denominator, parts) = jax.grad(newest, has_aux=True)(learner.parameters)
         if several:
             gradient = jax.tree.map(lambda g, o: g + o / denominator, gradient, old_gradient)
+        if parts.limit is not None:
+            back = jax.grad(penalty)(learner.parameters)
+            gradient = surrogates.switch(gradient, back, parts.penalty, parts.limit)
         measured = {
             **{k: (jnp.sum(v) + old_measured[k]) / count for k, v in parts.measured.items()},
             **{f"newest/{k}": jnp.mean(v) for k, v in parts.measured.items()},

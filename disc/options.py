@@ -10,6 +10,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from disc import runs
 from disc.algos import ALGORITHMS
+from disc.config import Preset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +21,9 @@ class Train:
     """A task (`disc list`), a Gymnasium id, or package.module:factory."""
     algo: Literal[tuple(ALGORITHMS)] = "disc"  # type: ignore[valid-type]
     """The algorithm; the options below the line are its own."""
+    preset: Preset = "recommended"
+    """Where the options below the line that are not given come from: `paper` has the paper's
+    settings."""
     steps: int = 1_000_000
     """Environment steps."""
     seed: int = 0

@@ -100,7 +100,7 @@ def measure(cell: Cell) -> Pace:
     from disc.evaluate import evaluate
 
     options = dict(cell.options)
-    config = make_config(AGENTS[cell.arm.algorithm].algorithm, options)
+    config = make_config(AGENTS[cell.arm.algorithm].algorithm, options, cell.arm.preset)
     if hasattr(config, "random_steps"):
         options["random_steps"] = config.horizon  # else nothing would be learned here
     marks: list[tuple[int, float]] = []
@@ -115,6 +115,7 @@ def measure(cell: Cell) -> Pace:
         num_envs=cell.arm.num_envs,
         threads=1,
         env_kwargs=cell.arm.env_kwargs,
+        preset=cell.arm.preset,
         **options,
     ) as agent:
         agent.learn(10**9, eval_every=0, checkpoint_every=0, callbacks=[stop], progress=False)

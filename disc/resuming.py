@@ -10,7 +10,7 @@ from pathlib import Path
 
 from disc import checkpoint, runs, terminal
 from disc.agent import AGENTS, Agent
-from disc.config import make_config
+from disc.config import OLD_PRESET, make_config
 from disc.recovery import bring_back
 from disc.runs import RunDirectory
 from disc.tasks import Maker, Source
@@ -70,13 +70,15 @@ def _prepare(
     if config["algorithm"] not in AGENTS:
         raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
     kind = AGENTS[config["algorithm"]]
-    make_config(kind.algorithm, config["config"])  # which must name no other argument
+    preset = config.get("preset", OLD_PRESET)
+    make_config(kind.algorithm, config["config"], preset)  # which must name no other argument
     agent = kind(
         maker.source,
         seed=config["seed"],
         num_envs=config["num_envs"],
         threads=threads or config["threads"],
         env_kwargs=dict(maker.kwargs),
+        preset=preset,
         **config["config"],
     )
     found, complaints = checkpoint.newest(directory.checkpoints, agent.state)

@@ -98,6 +98,7 @@ class RunDirectory:
             "threads": agent.threads,
             "plan": dataclasses.asdict(plan),
             "on_nan": on_nan,
+            "preset": agent.preset,
             "config": dataclasses.asdict(agent.config.planned(plan.steps)),
             "versions": machine.versions(),
             "commit": machine.commit(),

@@ -38,6 +38,7 @@ def write_policy(agent: Agent, path: Path) -> None:
         "num_envs": agent.num_envs,
         "step": agent.state.step,
         **acting.header(),
+        "preset": agent.preset,
         "config": dataclasses.asdict(agent.config),
         "statistics": {
             "observations": moments.observation.samples,

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -96,6 +98,34 @@ def kl_penalty(
     """
     kl = distributions.gaussian_kl(old_mean, old_log_std, mean, log_std)
     return jnp.sum(mask * kl) / jnp.maximum(jnp.sum(mask), 1.0)
+
+
+def switch(objective: Any, penalty: Any, penalty_value: jax.Array, limit: jax.Array | float) -> Any:
+    """The gradient to descend within a trust region J ≤ J_targ, without a penalty factor.
+
+    g = ∇L             where J ≤ J_targ
+    g = ∇J ‖∇L‖ / ‖∇J‖  elsewhere
+
+    Inside the region only the objective counts, outside only the way back. This is the switching
+    gradient method for a constrained problem (Polyak, 1967; in RL Xu et al., 2021). Scaling ∇J to
+    the objective's norm keeps Adam's second moments comparable across the switch.
+
+    Args:
+        objective: ∇L, a tree of arrays.
+        penalty: ∇J, of the same structure.
+        penalty_value: J, a scalar.
+        limit: J_targ, a scalar.
+
+    Returns:
+        g, of the same structure.
+    """
+    scale = _norm(objective) / jnp.maximum(_norm(penalty), 1e-30)
+    inside = penalty_value <= limit
+    return jax.tree.map(lambda o, p: jnp.where(inside, o, scale * p), objective, penalty)
+
+
+def _norm(tree: Any) -> jax.Array:
+    return jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)))
 
 
 def clipped_value_loss(

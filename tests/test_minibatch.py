@@ -20,7 +20,8 @@ from disc.snapshot import Estimate
 from tests.compare import assert_close_trees, assert_equal_trees
 from tests.minibatch import ROWS, STEPS, D, L, N, S, draw
 
-ALPHA, RATE = 3.0, 0.01
+ALPHA, TARGET, RATE = 3.0, 0.3, 0.01
+BOUND = (ALPHA, TARGET)
 
 
 def mlp(rng: np.random.Generator, outputs: int) -> networks.MLP:
@@ -93,8 +94,10 @@ def gather(data: Table, index: Any) -> Minibatch:
     )
 
 
-def disc_loss(config: disc.Config, parameters: GaussianPolicy, batch: Minibatch) -> Any:
-    """−Σ wÂ / stop_gradient(Σ w) + α · penalty of the newest rows, all at once."""
+def disc_parts(
+    config: disc.Config, parameters: GaussianPolicy, batch: Minibatch
+) -> tuple[Any, Any]:
+    """−Σ wÂ / stop_gradient(Σ w), and the penalty of the newest rows, all at once."""
 
     def log_density(mean: Any, log_std: Any) -> Any:
         return -0.5 * ((batch.action - mean) / jnp.exp(log_std)) ** 2 - log_std
@@ -112,7 +115,25 @@ def disc_loss(config: disc.Config, parameters: GaussianPolicy, batch: Minibatch)
         distance = (batch.mean - mean) ** 2 + jnp.exp(2.0 * batch.log_std)
         kl = log_std - batch.log_std + 0.5 * distance / jnp.exp(2.0 * log_std) - 0.5
         penalty = jnp.mean(jnp.sum(kl[:ROWS], axis=1))
-    return -jnp.sum(weight * batch.advantage) / jax.lax.stop_gradient(total) + ALPHA * penalty
+    return -jnp.sum(weight * batch.advantage) / jax.lax.stop_gradient(total), penalty
+
+
+def disc_loss(config: disc.Config, parameters: GaussianPolicy, batch: Minibatch) -> Any:
+    """The objective and α times the penalty."""
+    objective, penalty = disc_parts(config, parameters, batch)
+    return objective + ALPHA * penalty
+
+
+def switched(config: disc.Config, parameters: GaussianPolicy, batch: Minibatch) -> Any:
+    """The objective's gradient within the trust region, the penalty's, as long, outside of it."""
+    (_, penalty), both = (
+        disc_parts(config, parameters, batch),
+        jax.jacrev(partial(disc_parts, config))(parameters, batch),
+    )
+    if penalty <= TARGET:
+        return both[0]
+    longs = [np.sqrt(sum(np.sum(np.square(x)) for x in jax.tree.leaves(g))) for g in both]
+    return jax.tree.map(lambda g: g * longs[0] / longs[1], both[1])
 
 
 def ppo_loss(config: ppo.Config, parameters: GaussianPolicy, batch: Minibatch) -> Any:
@@ -136,9 +157,8 @@ def value_loss(config: disc.Config, parameters: networks.MLP, batch: Minibatch) 
     return 0.5 * 0.5 * jnp.mean(worse)
 
 
-def adam(loss: Any, parameters: Any, batches: list[Minibatch]) -> Any:
+def adam(gradient: Any, parameters: Any, batches: list[Minibatch]) -> Any:
     """Adam as its paper has it, one plain gradient for each minibatch: −Δθ, m and v."""
-    gradient = jax.jit(jax.grad(loss))
     leaves, tree = jax.tree.flatten(parameters)
     first, second = [0.0] * len(leaves), [0.0] * len(leaves)
     for t, batch in enumerate(batches, start=1):
@@ -152,14 +172,14 @@ def adam(loss: Any, parameters: Any, batches: list[Minibatch]) -> Any:
 
 
 def assert_steps_agree(
-    loss: Any, plain: Any, config: Any, parameters: Any, data: Table, drawn: Draw
+    loss: Any, gradient: Any, parameters: Any, data: Table, drawn: Draw, config: Any
 ) -> None:
     learner = optim.init(parameters)
-    learner, _ = minibatch.descend(loss, config, ROWS, learner, data, drawn, RATE, ALPHA)
+    learner, _ = minibatch.descend(loss, config, ROWS, learner, data, drawn, RATE, BOUND)
     moved = jax.tree.map(jnp.subtract, parameters, learner.parameters)
     found = (moved, learner.moments.mu, learner.moments.nu)
     batches = [gather(data, index) for index in drawn.rows[:, : ROWS * drawn.batches]]
-    wanted = adam(partial(plain, config), parameters, batches)
+    wanted = adam(gradient, parameters, batches)
     # Adam hardly sees a gradient's scale, so the moments are compared as well.
     for tree, leaves in zip(found, wanted, strict=True):
         for x, y in zip(jax.tree.leaves(tree), leaves, strict=True):
@@ -171,24 +191,41 @@ def assert_steps_agree(
     "options", [{}, {"penalty": "kl"}, {"divide_by_mean_ratio": False}], ids=["is", "kl", "mean"]
 )
 def test_disc_steps_are_plain_steps(n: int, options: dict[str, Any]) -> None:
-    config = disc.Config(**options)
-    assert_steps_agree(disc.policy_loss, disc_loss, config, policy(), table(), draw(n))
+    config = disc.Config(trust_region="alpha", **options)
+    gradient = jax.jit(jax.grad(partial(disc_loss, config)))
+    assert_steps_agree(disc.policy_loss, gradient, policy(), table(), draw(n), config)
+
+
+@pytest.mark.parametrize("n", [1, 5])
+@pytest.mark.parametrize("penalty", ["is", "kl"])
+def test_steps_switch_between_the_objective_and_the_penalty(n: int, penalty: Any) -> None:
+    config, taken = disc.Config(trust_region="switch", penalty=penalty), []
+
+    def gradient(parameters: Any, batch: Minibatch) -> Any:
+        taken.append(bool(disc_parts(config, parameters, batch)[1] <= TARGET))
+        return switched(config, parameters, batch)
+
+    assert_steps_agree(disc.policy_loss, gradient, policy(), table(), draw(n), config)
+    assert len(set(taken)) == 2, "both sides of the trust region should be seen"
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_value_steps_are_plain_steps(n: int) -> None:
     config = disc.Config()
-    assert_steps_agree(actor_critic.value_loss, value_loss, config, value(), table(), draw(n))
+    gradient = jax.jit(jax.grad(partial(value_loss, config)))
+    assert_steps_agree(actor_critic.value_loss, gradient, value(), table(), draw(n), config)
 
 
 def test_ppo_steps_on_one_batch_are_plain_steps() -> None:
     one = minibatch.draw(np.random.default_rng(0), np.int32([0]), np.ones(1, bool), N, 1, STEPS)
-    assert_steps_agree(ppo.policy_loss, ppo_loss, ppo.Config(), policy(), table(1), one)
+    config = ppo.Config()
+    gradient = jax.jit(jax.grad(partial(ppo_loss, config)))
+    assert_steps_agree(ppo.policy_loss, gradient, policy(), table(1), one, config)
 
 
 def descend(drawn: Draw, data: Table) -> Any:
     learner, config = optim.init(policy()), disc.Config()
-    return minibatch.descend(disc.policy_loss, config, ROWS, learner, data, drawn, RATE, ALPHA)
+    return minibatch.descend(disc.policy_loss, config, ROWS, learner, data, drawn, RATE, BOUND)
 
 
 def test_the_table_has_clipped_and_free_dimensions() -> None:
@@ -234,8 +271,8 @@ def test_nothing_that_changes_in_a_run_compiles_again() -> None:
     learner, _ = descend(draw(1), data)
     compiled = minibatch.descend._cache_size()
     for n in range(1, L + 1):
-        drawn, rate, alpha = draw(n, seed=n), RATE / n, ALPHA * n
+        drawn, rate, bound = draw(n, seed=n), RATE / n, (ALPHA * n, TARGET * n)
         learner, _ = minibatch.descend(
-            disc.policy_loss, config, ROWS, learner, data, drawn, rate, alpha
+            disc.policy_loss, config, ROWS, learner, data, drawn, rate, bound
         )
     assert minibatch.descend._cache_size() == compiled

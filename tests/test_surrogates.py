@@ -178,3 +178,24 @@ def test_value_loss_without_a_clip(rng: np.random.Generator) -> None:
 )
 def test_adapt_at_its_thresholds_and_bounds(alpha: float, penalty: float, wanted: float) -> None:
     assert surrogates.adapt(alpha, penalty, target=2.0) == wanted
+
+
+def test_switch_follows_the_objective_inside_the_trust_region() -> None:
+    objective, penalty = {"a": jnp.float32([3.0, 4.0])}, {"a": jnp.float32([0.0, 1e-3])}
+    for value in (0.0, 0.1):
+        found = surrogates.switch(objective, penalty, jnp.float32(value), 0.1)
+        assert_close(found["a"], objective["a"])
+
+
+def test_switch_returns_by_steps_of_the_objectives_length() -> None:
+    objective = {"a": jnp.float32([3.0, 0.0]), "b": jnp.float32([[4.0]])}
+    penalty = {"a": jnp.float32([0.0, 1e-3]), "b": jnp.float32([[0.0]])}
+    found = surrogates.switch(objective, penalty, jnp.float32(0.2), 0.1)
+    assert_close(found["a"], [0.0, 5.0])
+    assert_close(found["b"], [[0.0]])
+
+
+def test_switch_of_a_flat_penalty_is_finite() -> None:
+    nothing = {"a": jnp.zeros(2)}
+    found = surrogates.switch({"a": jnp.ones(2)}, nothing, jnp.float32(0.2), 0.1)
+    assert_close(found["a"], [0.0, 0.0])

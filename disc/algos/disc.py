@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,15 @@ NAME = "disc"
 class Config(BatchConfig):
     """Options of DISC."""
 
+    paper: ClassVar[dict[str, Any]] = {
+        "initial_std": None,
+        "trust_region": "alpha",
+        "j_targ_per_dimension": False,
+    }
+
+    initial_std: float | None = 0.5
+    """σ at the start of each action dimension, as a share of half its range (ours); where the
+    range is infinite, and everywhere if None, σ starts at 1 (authors' code)."""
     epsilon: float = 0.4
     """Clipping factor ε of each dimension's ratio ρ_{t,d}, and of the value (paper, Table A.1)."""
     epsilon_b: float = 0.1
@@ -47,9 +56,15 @@ class Config(BatchConfig):
     j_targ: float = 1e-3
     """J_targ: where the adaptive factor keeps the penalty (text and authors' code; Table A.1 has
     1e-4)."""
+    j_targ_per_dimension: bool = True
+    """Multiply J_targ by the number of action dimensions D, so that each dimension may move as far
+    whatever D is (ours; the paper: no)."""
+    trust_region: Literal["switch", "alpha"] = "switch"
+    """How the penalty is held at J_targ: `switch` follows the penalty's gradient alone wherever it
+    is above J_targ (ours), `alpha` adds the penalty times an adaptive factor (paper, eq. 3)."""
     alpha_is: float = 1.0
-    """α_IS at the start; then it doubles or halves to keep the penalty near J_targ (paper,
-    eq. 3)."""
+    """α_IS at the start, with `alpha`; then it doubles or halves to keep the penalty near J_targ
+    (paper, eq. 3)."""
     divide_by_mean_ratio: bool = True
     """Divide the objective by the mean clipped weight (authors' code)."""
 
@@ -62,6 +77,11 @@ class Config(BatchConfig):
         check.at_least(1, "replay_length")
         check.one_of("advantage", "gae_v", "gae")
         check.one_of("penalty", "is", "kl", "none")
+        check.one_of("trust_region", "switch", "alpha")
+
+    def target(self, dimensions: int) -> float:
+        """J_targ for actions of so many dimensions."""
+        return self.j_targ * (dimensions if self.j_targ_per_dimension else 1)
 
 
 @dataclass(frozen=True)
@@ -78,12 +98,14 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
-    """One iteration of DISC; then α_IS follows the penalty."""
-    alpha = state.alpha_is
-    state, metrics = actor_critic.improve(config, state, threads, estimate, policy_loss, alpha)
-    if config.penalty != "none":
-        penalty = metrics["is/j_is" if config.penalty == "is" else "is/kl"]
-        state = replace(state, alpha_is=surrogates.adapt(alpha, penalty, config.j_targ))
+    """One iteration of DISC; then α_IS, where there is one, follows the penalty."""
+    alpha, target = state.alpha_is, config.target(state.replay.action.shape[-1])
+    bound = (alpha, target)
+    state, metrics = actor_critic.improve(config, state, threads, estimate, policy_loss, bound)
+    if config.trust_region == "switch" or config.penalty == "none":
+        return state, metrics
+    penalty = metrics["is/j_is" if config.penalty == "is" else "is/kl"]
+    state = replace(state, alpha_is=surrogates.adapt(alpha, penalty, target))
     return state, {**metrics, "is/alpha": alpha}
 
 
@@ -103,8 +125,14 @@ def estimate(
     return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target)
 
 
-def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, alpha_is: jax.Array) -> Parts:
-    """−mean(wÂ) / mean(w) + α_IS J_IS (paper, eq. 2, w the dimension-wise clipped weight)."""
+def policy_loss(
+    config: Config, policy: GaussianPolicy, rows: Rows, bound: tuple[jax.Array, jax.Array]
+) -> Parts:
+    """−mean(wÂ) / mean(w) + α_IS J_IS (paper, eq. 2, w the dimension-wise clipped weight).
+
+    Or −mean(wÂ) / mean(w) subject to J_IS ≤ J_targ, if the trust region is `switch`.
+    """
+    alpha_is, target = bound
     log_ratio, mean = actor_critic.ratio_of(policy, rows)
     weight = surrogates.dimension_clip(log_ratio, rows.advantage, config.epsilon)
     objective = weight * rows.advantage
@@ -115,10 +143,12 @@ def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, alpha_is: ja
         penalty = surrogates.kl_penalty(
             mean, policy.log_std[None], rows.mean, rows.log_std, rows.mask
         )
+    switch = config.trust_region == "switch" and config.penalty != "none"
     clipped = surrogates.clipped(log_ratio, rows.advantage[:, None], config.epsilon)
     return Parts(
         numerator=-jnp.sum(objective),
         denominator=jnp.sum(rows.mask * weight if config.divide_by_mean_ratio else rows.mask),
-        penalty=alpha_is * penalty,
+        penalty=penalty if switch else alpha_is * penalty,
         measured=actor_critic.measure_ratio(policy, rows, mean, log_ratio, objective, clipped),
+        limit=target if switch else None,
     )
