@@ -78,7 +78,9 @@ def test_the_same_run_is_made_once_for_all_tables_and_figures() -> None:
         for cell in experiments.find(name).cells():
             cells.setdefault(cell.path, []).append(cell)
     assert len(cells[Path("humanoid/disc_seed0")]) == 7  # both tables, Fig. 3, 5, 6, 7 and C.1
-    assert len(cells[Path("humanoid/disc_j_targ=0.0005_seed0")]) == 3  # Fig. 2, 6 and 7
+    assert (
+        len(cells[Path("humanoid/disc_j_targ=0.0005_preset=paper_seed0")]) == 3
+    )  # Fig. 2, 6 and 7
     assert len(cells[Path("hopper/sac_form=2018_seed4")]) == 2
     for same in cells.values():
         assert len({json.dumps([cell.options, cell.steps]) for cell in same}) == 1
