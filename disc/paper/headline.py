@@ -22,8 +22,8 @@ WINDOW = 10  # evaluations that a point of a curve is the mean of
 def markdown(study: Study) -> str:
     """A line for each arm on each task that has finished runs."""
     lines = [
-        "| task | algorithm | seeds | paper | ours | 95 % interval | |",
-        "|---|---|---:|---:|---:|---:|---|",
+        "| task | algorithm | seeds | paper | ours | 95 % interval | last ten | area | |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in tables.rows(study):
         if row.ours is None or not row.group.finished:
@@ -31,8 +31,11 @@ def markdown(study: Study) -> str:
         paper = " ± ".join(f"{x:,.0f}" for x in row.paper) or "–"
         spread = f" ± {row.ours.spread:,.0f}" if row.seeds > 1 else ""
         interval = " to ".join(f"{x:,.0f}" for x in row.interval) if row.interval else "–"
-        cells = (f"{row.seeds}", paper, f"{row.ours.value:,.0f}{spread}", interval)
+        ours = f"{row.ours.value:,.0f}{spread}"
+        cells = (f"{row.seeds}", paper, ours, interval, f"{row.final:,.0f}", f"{row.area:,.0f}")
         judged = tables.verdict(row).text
+        if row.group.reused_nothing:
+            judged += f"; {tables.REUSED_NOTHING}"
         task, arm = _name(row.group.task), row.group.arm
         lines.append(f"| {task} | {arm} | {' | '.join(cells)} | {judged} |")
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ from disc.statistics import Curve
 from disc.types import DiscError
 
 RETURN = "eval/return"
+BATCHES = "is/batches"  # that an iteration learned from
 PROTOCOL = ("eval_every", "eval_episodes", "checkpoint_every")  # may differ; the run still counts
 
 
@@ -50,6 +51,13 @@ class Group:
             for run in self.runs
             if metric in run.curves
         ]
+
+    @property
+    def reused_nothing(self) -> bool:
+        """Whether its runs could reuse old batches, and none of them ever did."""
+        able = [run for run in self.runs if run.config["config"].get("replay_length", 1) > 1]
+        counts = [run.curves[BATCHES][1] for run in able if BATCHES in run.curves]
+        return bool(counts) and all((count <= 1.0).all() for count in counts)
 
     def add(self, run: Run) -> None:
         """Put a run where it belongs."""
@@ -111,7 +119,8 @@ def load(root: Path) -> Results:
     if not root.is_dir():
         raise DiscError(f"{root}: there is no such directory.")
     found, left_out = _experiments(root)
-    metrics = {name for x in found for figure in x.figures for name in figure.metric} | {RETURN}
+    metrics = {name for x in found for figure in x.figures for name in figure.metric}
+    metrics |= {RETURN, BATCHES}
     there: dict[Path, Run] = {}
     for record in sorted(root.rglob("progress.csv")):
         path = record.parent.relative_to(root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ MARKS = {
     "missing": "○",
     "none": "✓",
 }  # of a verdict, so that it is not told by colour alone
+REUSED_NOTHING = "reused no batch"
 TEXTS = {"above": "at or above", "within": "within the spread", "below": "below"}
 
 
@@ -57,6 +59,8 @@ class Row(NamedTuple):
     ours: MaxAverage | None
     interval: tuple[float, float] | None  # of the mean over seeds
     seeds: int  # that count
+    final: float  # mean of the last ten evaluations, over seeds
+    area: float  # mean height of the curve, over seeds
     paper: list[float]  # the value and, if given, its ±
 
 
@@ -101,11 +105,12 @@ def _row(group: Group, paper: list[float]) -> Row:
     try:
         ours = statistics.max_average_return(curves)
     except DiscError:  # no run, or none that was evaluated
-        return Row(group, None, None, 0, paper)
+        return Row(group, None, None, 0, math.nan, math.nan, paper)
     there = [statistics.resample(*curve, np.array([ours.step])) for curve in curves]
     scores = [np.concatenate(there)]
     interval = statistics.interval(scores, statistics.mean) if len(curves) > 1 else None
-    return Row(group, ours, interval, len(curves), paper)
+    final, area = (float(f(curves).mean()) for f in (statistics.final, statistics.areas))
+    return Row(group, ours, interval, len(curves), final, area, paper)
 
 
 def main_table(study: Study) -> Html:
@@ -113,7 +118,8 @@ def main_table(study: Study) -> Html:
     found, paper = rows(study), bool(study.experiment.paper)
     columns = [Column("task"), Column("arm"), Column("verdict" if paper else "state", "verdict")]
     columns += [Column("ours", "number"), Column("paper", "number")]
-    columns += [Column("95 % interval", "number"), Column("seeds", "number")]
+    columns += [Column("95 % interval", "number")]
+    columns += [Column("last ten", "number"), Column("area", "number"), Column("seeds", "number")]
     columns += [Column("steps", "number"), Column("best at", "number")]
     caption = "Max average return, ± standard deviation over seeds"
     drop = None if paper else columns.index(Column("paper", "number"))
@@ -142,13 +148,17 @@ def _cells(row: Row) -> list[Cell]:
     order = list(MARKS).index(judged.kind)
     return [
         Cell(group.task, group.task),
-        Cell(group.arm, group.arm),
+        Cell(tag("span", group.arm, tag("small", REUSED_NOTHING)), group.arm)
+        if group.reused_nothing
+        else Cell(group.arm, group.arm),
         Cell(tag("span", *shown, class_=f"is-{judged.kind}"), order),
         measured(row.ours.value, row.ours.spread if row.seeds > 1 else None)
         if row.ours
         else NOTHING,
         measured(row.paper[0], *row.paper[1:2]) if row.paper else NOTHING,
         between(row.interval),
+        measured(row.final) if row.ours else NOTHING,
+        measured(row.area) if row.ours else NOTHING,
         Cell(f"{row.seeds}{planned}", row.seeds),
         steps,
         Cell(short(row.ours.step), row.ours.step) if row.ours else NOTHING,
@@ -168,7 +178,10 @@ def _explained(paper: bool) -> str:
         "Max average return: the evaluations of every seed on a grid of 4,000 steps, mean over "
         "seeds without smoothing, the first 20 points dropped (of a short run, a fifth), the "
         "maximum over time, which is at the step in the last column; ± is the standard deviation "
-        "over seeds at that step, the interval a bootstrap of the mean over seeds there."
+        "over seeds at that step, the interval a bootstrap of the mean over seeds there. A maximum "
+        "over time flatters an arm with few seeds; the mean of the last ten evaluations and "
+        "the area under the curve, as a mean height, do not. An arm that reused no batch is, in "
+        "effect, the same algorithm without a replay."
     )
     if not paper:
         return how
