@@ -116,7 +116,8 @@ def assert_understood(cell: Cell) -> None:
     assert run.num_envs == cell.arm.num_envs
     kwargs = {name: cli._value(text) for name, text in run.env_kwargs.items()}
     assert kwargs == cell.arm.env_kwargs
-    assert command.config == make_config(ALGORITHMS[cell.arm.algorithm], cell.options)
+    algorithm = ALGORITHMS[cell.arm.algorithm]
+    assert command.config == make_config(algorithm, cell.options, cell.arm.preset)
 
 
 class Job:

@@ -77,10 +77,10 @@ def test_the_same_run_is_made_once_for_all_tables_and_figures() -> None:
     for name in PAPER:
         for cell in experiments.find(name).cells():
             cells.setdefault(cell.path, []).append(cell)
-    assert len(cells[Path("humanoid/disc_seed0")]) == 7  # both tables, Fig. 3, 5, 6, 7 and C.1
-    assert (
-        len(cells[Path("humanoid/disc_j_targ=0.0005_preset=paper_seed0")]) == 3
-    )  # Fig. 2, 6 and 7
+    both_tables_and_figures_3_5_6_7_c1 = cells[Path("humanoid/disc_preset=paper_seed0")]
+    assert len(both_tables_and_figures_3_5_6_7_c1) == 7
+    figures_2_6_7 = cells[Path("humanoid/disc_j_targ=0.0005_preset=paper_seed0")]
+    assert len(figures_2_6_7) == 3
     assert len(cells[Path("hopper/sac_form=2018_seed4")]) == 2
     for same in cells.values():
         assert len({json.dumps([cell.options, cell.steps]) for cell in same}) == 1
@@ -161,7 +161,7 @@ def test_narrowing() -> None:
     assert whole.narrowed((), (), ()) == whole
     with pytest.raises(DiscError, match=r"table1 has no task 'Hopper-v5'; it has ant, .*walker2d"):
         whole.narrowed(tasks=["hopper", "Hopper-v5"])
-    with pytest.raises(DiscError, match=r"table1 has no arm 'sac'; it has DISC, disc, PPO, ppo"):
+    with pytest.raises(DiscError, match=r"table1 has no arm 'sac'; it has DISC, disc, .*PPO, ppo"):
         whole.narrowed(algos=["sac"])
 
 
