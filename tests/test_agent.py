@@ -203,7 +203,8 @@ def test_rows_do_not_change_what_is_learned() -> None:
 
 
 def test_what_is_measured() -> None:
-    row = small().learn(1024, eval_every=256, eval_episodes=2, progress=False).metrics[-1]
+    agent = small(trust_region="alpha")
+    row = agent.learn(1024, eval_every=256, eval_episodes=2, progress=False).metrics[-1]
     assert list(row)[:2] == ["step", "time/elapsed"]
     wanted = """
         eval/return eval/return_std eval/length train/return train/length train/entropy train/std
