@@ -194,19 +194,18 @@ def improve(
     learning_rate = optim.anneal(
         config.learning_rate, config.learning_rate_floor, progressed, config.anneal_steps
     )
+    policy_rate = GaussianPolicy(learning_rate, config.std_rate * learning_rate)  # type: ignore[arg-type]
     rows = config.horizon // config.gradient_steps
 
     def descend(
-        loss: minibatch.Loss, learner: optim.Learner, coefficients: Any
+        loss: minibatch.Loss, learner: optim.Learner, rate: Any, coefficients: Any
     ) -> tuple[optim.Learner, dict[str, jax.Array]]:
-        return minibatch.descend(
-            loss, config, rows, learner, table, drawn, learning_rate, coefficients
-        )
+        return minibatch.descend(loss, config, rows, learner, table, drawn, rate, coefficients)
 
     (policy, policy_measured), (value, value_measured) = minibatch.together(
         threads,
-        lambda: descend(policy_loss, state.policy, coefficients),
-        lambda: descend(value_loss, state.value, ()),
+        lambda: descend(policy_loss, state.policy, policy_rate, coefficients),
+        lambda: descend(value_loss, state.value, learning_rate, ()),
     )
     metrics = {
         **_summary(config, policy_measured, value_measured),

@@ -169,6 +169,8 @@ class BatchConfig(GaussianConfig):
     initial_std: float | None = None
     """σ at the start of each action dimension, as a share of half its range (ours); where the
     range is infinite, and everywhere if None, σ starts at 1 (authors' code)."""
+    std_rate: float = 1.0
+    """Learning rate of log σ as a share of that of the mean (authors' code: 1)."""
     value_coefficient: float = 0.5
     """Factor of the value loss (authors' code)."""
     value_clip: bool = True
@@ -181,6 +183,7 @@ class BatchConfig(GaussianConfig):
         check.within(0, 1, "lam")
         check.at_least(0, "learning_rate_floor", "value_coefficient")
         check.rate("learning_rate")
+        check.at_least(0, "std_rate")
         if self.initial_std is not None:
             check.above_zero("initial_std")
         check(

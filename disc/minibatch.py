@@ -115,7 +115,7 @@ def descend(
     learner: optim.Learner,
     table: Table,
     drawn: Draw,
-    learning_rate: float,
+    learning_rate: Any,
     coefficients: Any,
 ) -> tuple[optim.Learner, dict[str, jax.Array]]:
     """All gradient steps of an iteration for one network.
@@ -127,7 +127,7 @@ def descend(
         learner: parameters and optimiser.
         table: what to learn from.
         drawn: the minibatches.
-        learning_rate: Adam's.
+        learning_rate: Adam's, one for all parameters or a tree as for `optim.step`.
         coefficients: passed on to the loss; may change without compiling again.
 
     Returns:

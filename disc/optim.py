@@ -25,12 +25,21 @@ def init(parameters: Any) -> Learner:
     return Learner(parameters, optax.scale_by_adam().init(parameters))
 
 
-def step(
-    learner: Learner, gradient: Any, learning_rate: jax.Array | float, epsilon: float = 1e-5
-) -> Learner:
-    """One step of Adam against the gradient (ε = 1e-5 as in the authors' code of DISC)."""
+def step(learner: Learner, gradient: Any, learning_rate: Any, epsilon: float = 1e-5) -> Learner:
+    """One step of Adam against the gradient.
+
+    Args:
+        learner: parameters and moments.
+        gradient: of the parameters' structure.
+        learning_rate: a number, or a tree of numbers for parts of the parameters.
+        epsilon: Adam's (1e-5 as in the authors' code of DISC).
+    """
     direction, moments = optax.scale_by_adam(eps=epsilon).update(gradient, learner.moments)
-    parameters = jax.tree.map(lambda p, d: p - learning_rate * d, learner.parameters, direction)
+
+    def move(rate: jax.Array | float, part: Any, toward: Any) -> Any:
+        return jax.tree.map(lambda p, d: p - rate * d, part, toward)
+
+    parameters = jax.tree.map(move, learning_rate, learner.parameters, direction)
     return Learner(parameters, moments)
 
 

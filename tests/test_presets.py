@@ -6,17 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import disc
-from disc import DISC, PPO, DiscError
+from disc import DISC, PPO, DiscError, optim
 from disc.actor_critic import initial_log_std
 from disc.algos import ALGORITHMS
 from disc.algos import disc as algorithm
 from disc.cells import Arm
 from disc.config import make_config
+from disc.networks import GaussianPolicy, Linear
 from disc.types import Spec
+from tests.compare import assert_close_trees
 from tests.small import QUIET, small
 
 SAMPLE = Path(__file__).parent / "samples" / "version-1" / "disc"
@@ -86,4 +90,19 @@ def test_initial_std_is_a_share_of_half_the_range() -> None:
 
 def test_initial_std_is_an_option_of_the_baselines_too() -> None:
     with small(PPO, "Pendulum-v1", initial_std=0.25) as agent:  # torques within ±2
+        np.testing.assert_allclose(agent.policy.log_std, np.log([0.5]), rtol=1e-6)
+
+
+def test_std_rate_scales_the_step_of_log_std_alone() -> None:
+    start = GaussianPolicy((Linear(jnp.ones((2, 1)), jnp.zeros(1)),), jnp.zeros(1))
+    gradient = jax.tree.map(jnp.ones_like, start)
+    whole = optim.step(optim.init(start), gradient, 0.1).parameters
+    slow = optim.step(optim.init(start), gradient, GaussianPolicy(0.1, 0.03)).parameters
+    assert_close_trees(slow.mean, whole.mean, rtol=0.0, atol=0.0)
+    np.testing.assert_allclose(slow.log_std, 0.3 * whole.log_std, rtol=1e-6)
+
+
+def test_std_rate_of_zero_keeps_the_initial_std() -> None:
+    with small(PPO, "Pendulum-v1", initial_std=0.25, std_rate=0.0) as agent:
+        agent.learn(256, **QUIET)
         np.testing.assert_allclose(agent.policy.log_std, np.log([0.5]), rtol=1e-6)
