@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from disc import machine, policy, recovery, runs, saving, terminal, untrusted
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
-from disc.config import OLD_PRESET, Preset, make_config
+from disc.config import DEFAULT_PRESET, OLD_PRESET, Preset, make_config
 from disc.envs import Environments, borrowed
 from disc.policies import Policy
 from disc.record import Record
@@ -35,7 +35,7 @@ class Agent:
         num_envs: E; the horizon's N steps are split over them.
         threads: cores to use; all there are if None.
         env_kwargs: for making the environment.
-        preset: where options that are not given come from: `recommended`, or `paper`.
+        preset: where options that are not given come from: `paper`, or `recommended`.
         **options: the algorithm's options; see its `Config`.
     """
 
@@ -49,7 +49,7 @@ class Agent:
         num_envs: int = 1,
         threads: int | None = None,
         env_kwargs: dict[str, Any] | None = None,
-        preset: Preset = "recommended",
+        preset: Preset = DEFAULT_PRESET,
         **options: Any,
     ) -> None:
         self.config = make_config(self.algorithm, options, preset)

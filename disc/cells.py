@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from disc import runs, sound, untrusted
 from disc.algos import ALGORITHMS
-from disc.config import OLD_PRESET, Preset, make_config
+from disc.config import DEFAULT_PRESET, OLD_PRESET, Preset, make_config
 from disc.tasks import Maker
 from disc.types import DiscError
 
@@ -31,17 +31,16 @@ class Arm(NamedTuple):
     options: dict[str, Any] = {}  # those of the algorithm that are not its defaults  # noqa: RUF012
     num_envs: int = 1
     env_kwargs: dict[str, Any] = {}  # noqa: RUF012
-    preset: Preset = "recommended"
+    preset: Preset = DEFAULT_PRESET
 
     @property
     def name(self) -> str:
         """What its directories are called: the algorithm and the options that tell it apart."""
-        run: dict[str, Any] = {"num_envs": self.num_envs} if self.num_envs != 1 else {}
-        if self.preset == "paper" and ALGORITHMS[self.algorithm].Config.paper:
-            run["preset"] = self.preset
+        run = {"num_envs": self.num_envs} if self.num_envs != 1 else {}
+        preset = [self.preset] if ALGORITHMS[self.algorithm].Config.paper else []
         options = sorted({**self.options, **run, **self.env_kwargs}.items())
         words = [f"{plain(name)}={plain(value)}" for name, value in options]
-        return "_".join([self.algorithm, *words])
+        return "_".join([self.algorithm, *preset, *words])
 
 
 class Figure(NamedTuple):

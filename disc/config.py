@@ -15,6 +15,8 @@ from disc.types import Algorithm, DiscError
 
 Preset = Literal["recommended", "paper"]
 """`recommended` is what the fields default to, `paper` the settings of the paper."""
+DEFAULT_PRESET: Preset = "paper"
+"""Until the recommended settings have been measured on all tasks."""
 OLD_PRESET: Preset = "paper"
 """Of runs and policies that do not name theirs: they are older than the other one."""
 LARGEST = 2**62  # of an option: what is beyond can't be counted
@@ -259,7 +261,7 @@ def _whole(value: Any) -> bool:
     return isinstance(value, Integral) and abs(int(value)) < LARGEST
 
 
-def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = "recommended") -> Any:
+def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = DEFAULT_PRESET) -> Any:
     """The algorithm's config: what is given, over the preset, over the defaults.
 
     Raises:

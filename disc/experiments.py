@@ -15,7 +15,7 @@ from typing import Any
 from disc import runs, sound, untrusted
 from disc.algos import ALGORITHMS
 from disc.cells import Arm, Experiment, Figure, plain
-from disc.config import make_config
+from disc.config import DEFAULT_PRESET, make_config
 from disc.tasks import TASKS
 from disc.types import DiscError
 
@@ -222,7 +222,7 @@ def _told(options: dict[str, Any]) -> str:
 def _arm(algorithm: str, label: str, chosen: dict[str, Any]) -> Arm:
     num_envs = _count("num_envs", chosen.pop("num_envs", 1))
     env_kwargs = _table("env_kwargs", chosen.pop("env_kwargs", {}))
-    preset = _typed("preset", chosen.pop("preset", "recommended"), str)
+    preset = _typed("preset", chosen.pop("preset", DEFAULT_PRESET), str)
     try:
         json.dumps(env_kwargs, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -10,7 +10,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from disc import runs
 from disc.algos import ALGORITHMS
-from disc.config import Preset
+from disc.config import DEFAULT_PRESET, Preset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Train:
     """A task (`disc list`), a Gymnasium id, or package.module:factory."""
     algo: Literal[tuple(ALGORITHMS)] = "disc"  # type: ignore[valid-type]
     """The algorithm; the options below the line are its own."""
-    preset: Preset = "recommended"
-    """Where the options below the line that are not given come from: `paper` has the paper's
-    settings."""
+    preset: Preset = DEFAULT_PRESET
+    """Where the options below the line that are not given come from: the paper's settings, or
+    ours, which are provisional (docs/disc.md)."""
     steps: int = 1_000_000
     """Environment steps."""
     seed: int = 0

@@ -77,9 +77,9 @@ def test_the_same_run_is_made_once_for_all_tables_and_figures() -> None:
     for name in PAPER:
         for cell in experiments.find(name).cells():
             cells.setdefault(cell.path, []).append(cell)
-    both_tables_and_figures_3_5_6_7_c1 = cells[Path("humanoid/disc_preset=paper_seed0")]
+    both_tables_and_figures_3_5_6_7_c1 = cells[Path("humanoid/disc_paper_seed0")]
     assert len(both_tables_and_figures_3_5_6_7_c1) == 7
-    figures_2_6_7 = cells[Path("humanoid/disc_j_targ=0.0005_preset=paper_seed0")]
+    figures_2_6_7 = cells[Path("humanoid/disc_paper_j_targ=0.0005_seed0")]
     assert len(figures_2_6_7) == 3
     assert len(cells[Path("hopper/sac_form=2018_seed4")]) == 2
     for same in cells.values():
@@ -121,9 +121,12 @@ def test_options_as_axes(tmp_path: Path) -> None:
     found = study(tmp_path, arms=[arm, {"algo": "ppo", "widths": [8, 8]}])
     assert len(found.arms) == 2 * 2 * 2 * 2 + 1
     first, last, ppo = found.arms[0], found.arms[-2], found.arms[-1]
-    assert (first.name, first.options) == ("disc_j_targ=0.0001", {"j_targ": 1e-4})  # no defaults
+    assert (first.name, first.options) == (
+        "disc_paper_j_targ=0.0001",
+        {"j_targ": 1e-4},
+    )
     assert first.label == "D j_targ = 0.0001, widths = 64-64, num_envs = 1"
-    assert last.name == "disc_a=1_b=x_j_targ=1e-05_num_envs=2_widths=32"
+    assert last.name == "disc_paper_a=1_b=x_j_targ=1e-05_num_envs=2_widths=32"
     assert last.label == "D j_targ = 1e-05, widths = 32, num_envs = 2, a = 1, b = x"
     assert (last.num_envs, last.env_kwargs) == (2, {"a": 1, "b": "x"})
     assert (ppo.label, ppo.name, ppo.options) == ("ppo", "ppo_widths=8-8", {"widths": [8, 8]})
@@ -134,10 +137,10 @@ def test_names_of_directories(tmp_path: Path) -> None:
     arms = [{"algo": "disc", "alpha_is": [2, 2.5], "env_kwargs": {"file": "../a b.xml"}}]
     cells = study(tmp_path, tasks=tasks, arms=arms, seeds=[7]).cells()
     assert [str(cell.path) for cell in cells] == [
-        "my-Env-v0/disc_alpha_is=2.0_file=..-a-b.xml_seed7",
-        "my-Env-v0/disc_alpha_is=2.5_file=..-a-b.xml_seed7",
-        "package.module-factory/disc_alpha_is=2.0_file=..-a-b.xml_seed7",
-        "package.module-factory/disc_alpha_is=2.5_file=..-a-b.xml_seed7",
+        "my-Env-v0/disc_paper_alpha_is=2.0_file=..-a-b.xml_seed7",
+        "my-Env-v0/disc_paper_alpha_is=2.5_file=..-a-b.xml_seed7",
+        "package.module-factory/disc_paper_alpha_is=2.0_file=..-a-b.xml_seed7",
+        "package.module-factory/disc_paper_alpha_is=2.5_file=..-a-b.xml_seed7",
     ]
     assert len(set(cells)) == 4
 

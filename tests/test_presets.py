@@ -71,8 +71,8 @@ def test_files_older_than_presets_have_the_papers_settings() -> None:
 
 
 def test_arms_of_different_presets_have_different_directories() -> None:
-    assert Arm("DISC", "disc").name == "disc"
-    assert Arm("DISC", "disc", preset="paper").name == "disc_preset=paper"
+    assert Arm("DISC", "disc", preset="recommended").name == "disc_recommended"
+    assert Arm("DISC", "disc", preset="paper").name == "disc_paper"
     assert Arm("PPO", "ppo", preset="paper").name == "ppo"
 
 

@@ -79,7 +79,7 @@ def test_unfinished_runs(tmp_path: Path) -> None:
     sweeps.run(tmp_path, zero, 9000.0, done=50_000)
     row = row_of(tmp_path)
     assert tables.verdict(row) == ("apart", "not comparable: unfinished", "")
-    assert "1 run unfinished (hopper/disc_seed0)" in said(tmp_path)
+    assert "1 run unfinished (hopper/disc_paper_seed0)" in said(tmp_path)
     assert "Unfinished: DISC on hopper." in written(tmp_path).text
     sweeps.run(tmp_path, one, 3700.0)
     row = row_of(tmp_path)
@@ -166,11 +166,11 @@ def test_damaged_runs(tmp_path: Path) -> None:
     (tmp_path / "unrelated.json").write_text('{"speed": 3}')
     (tmp_path / "torn.json").write_text("{")
     text = said(tmp_path)
-    assert "Left out: hopper/disc_seed1 – can't be read (could not convert" in text
-    assert "Left out: hopper/disc_seed2 – its config.json is damaged" in text
-    assert "Left out: hopper/disc_seed3 – can't be read (the steps in progress.csv go back)" in text
-    assert "Left out: hopper/disc_seed4 – has no progress.csv yet" in text
-    assert "Left out: hopper/disc_seed5 – not a run directory" in text
+    assert "Left out: hopper/disc_paper_seed1 – can't be read (could not convert" in text
+    assert "Left out: hopper/disc_paper_seed2 – its config.json is damaged" in text
+    assert "hopper/disc_paper_seed3 – can't be read (the steps in progress.csv go back)" in text
+    assert "Left out: hopper/disc_paper_seed4 – has no progress.csv yet" in text
+    assert "Left out: hopper/disc_paper_seed5 – not a run directory" in text
     assert "Left out: other.json – can't be read" in text
     assert "Left out: torn.json – can't be read" in text
     assert "unrelated" not in text
@@ -188,9 +188,9 @@ def test_a_run_that_is_another(tmp_path: Path) -> None:
     sweeps.run(tmp_path, zero, config={**other["config"], "epsilon": 0.7})
     sweeps.run(tmp_path, one, plan={**other["plan"], "eval_every": 2_000})
     text = said(tmp_path)
-    assert "disc_seed0 – is not the run that small asks for (epsilon is 0.7, not 0.4)." in text
+    assert "paper_seed0 – is not the run that small asks for (epsilon is 0.7, not 0.4)." in text
     assert "small: 1 run evaluated otherwise than planned: eval_every is 2000, not 4000." in text
-    assert "Of no experiment here, so only in the list at the end: hopper/disc_seed0." in text
+    assert "Of no experiment here, so only in the list at the end: hopper/disc_paper_seed0." in text
     assert row_of(tmp_path).seeds == 1
     page = written(tmp_path)
     assert "1 of 4 planned runs here, and 1 other: 2 finished" in page.text
