@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from disc import runs, untrusted
+from disc.config import Preset
 from disc.types import DiscError
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ def check(found: Experiment) -> None:
     _all(str, found.name, found.title, found.note, *found.tasks, *(x.label for x in found.arms))
     _all(bool, found.table, *(figure.together for figure in found.figures))
     _all(dict, *(x for arm in found.arms for x in (arm.options, arm.env_kwargs)))
+    for arm in found.arms:
+        if arm.preset not in get_args(Preset):
+            raise DiscError(f"there is no preset {arm.preset!r}.")
     drawn = sum(len(figure.metric) for figure in found.figures)
     many = len(found.arms) * len(found.tasks) * max(1, len(found.seeds), drawn)
     if len(found.arms) > ARMS:

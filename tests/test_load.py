@@ -76,6 +76,7 @@ def test_a_checkpoint_is_read_without_a_second_replay_in_memory(tmp_path: Path) 
     sizes = {"taken": np.zeros((1, 0, D), np.float32), "where": np.zeros((1, S), np.float32)}
     contents = checkpoint.Checkpoint(state, **sizes, info={"elapsed": 0.0})
     path = checkpoint.save(tmp_path, contents)
+    checkpoint.load(path, dataclasses.replace(agent.state, replay=empty()))  # compiles
     fresh = dataclasses.replace(agent.state, replay=empty())
     tracemalloc.start()
     try:

@@ -16,10 +16,11 @@ from disc import DISC, PPO, DiscError, optim
 from disc.actor_critic import initial_log_std
 from disc.algos import ALGORITHMS
 from disc.algos import disc as algorithm
-from disc.cells import Arm
+from disc.cells import Arm, from_json
 from disc.config import make_config
 from disc.networks import GaussianPolicy, Linear
 from disc.types import Spec
+from tests import sweeps
 from tests.compare import assert_close_trees
 from tests.small import QUIET, small
 
@@ -106,3 +107,11 @@ def test_std_rate_of_zero_keeps_the_initial_std() -> None:
     with small(PPO, "Pendulum-v1", initial_std=0.25, std_rate=0.0) as agent:
         agent.learn(256, **QUIET)
         np.testing.assert_allclose(agent.policy.log_std, np.log([0.5]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["../../elsewhere", 3, None, ["paper"]])
+def test_an_untrusted_study_with_another_preset_is_refused(preset: Any, tmp_path: Path) -> None:
+    contents = json.loads(sweeps.small().as_json())
+    contents["arms"][0]["preset"] = preset
+    with pytest.raises(DiscError, match="there is no preset"):
+        from_json(json.dumps(contents), tmp_path / "x.json")
