@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,16 +77,18 @@ def test_a_checkpoint_is_read_without_a_second_replay_in_memory(tmp_path: Path) 
     sizes = {"taken": np.zeros((1, 0, D), np.float32), "where": np.zeros((1, S), np.float32)}
     contents = checkpoint.Checkpoint(state, **sizes, info={"elapsed": 0.0})
     path = checkpoint.save(tmp_path, contents)
-    checkpoint.load(path, dataclasses.replace(agent.state, replay=empty()))  # compiles
-    fresh = dataclasses.replace(agent.state, replay=empty())
-    tracemalloc.start()
-    try:
-        found = checkpoint.load(path, fresh)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert bits(found.state.replay) == bits(state.replay)
-    assert peak < 0.25 * path.stat().st_size  # a tenth of the rows at once
+    peaks = []
+    for _ in range(3):  # the first may compile, and other threads may allocate meanwhile
+        fresh = dataclasses.replace(agent.state, replay=empty())
+        gc.collect()
+        tracemalloc.start()
+        try:
+            found = checkpoint.load(path, fresh)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert bits(found.state.replay) == bits(state.replay)
+    assert min(peaks) < 0.25 * path.stat().st_size  # a tenth of the rows at once
 
 
 def spoil(**changes: Any) -> dict[str, Any]:
