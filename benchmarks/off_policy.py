@@ -17,7 +17,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.speed import HERE, Results, console, measure, peers_python, pinned, say, versions_of
-from disc import machine
+from disc import host
 
 ALGORITHMS = ("sac", "td3")
 RANDOM_STEPS, WARM_UP = 1_000, 1_500
@@ -79,7 +79,7 @@ def main() -> None:
         acting = {name: measure("acting", 1, algorithm=name, env=options.env) for name in
                   ("ddpg", "td3", "sac", "sql")}  # fmt: skip
         results = training(options.env, options.steps, options.repeats, options.cores, python)
-    about = {"versions": machine.versions(), "commit": machine.commit(), "machine": machine.facts()}
+    about = {"versions": host.versions(), "commit": host.commit(), "machine": host.facts()}
     contents = {**about, "peers": versions, "steps": options.steps, "acting": acting}
     options.out.write_text(json.dumps({**contents, "results": results}, indent=1) + "\n")
 

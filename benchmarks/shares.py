@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.speed import Results, measure
-from disc import machine
+from disc import host
 from disc.algos import ALGORITHMS
 
 console = Console(highlight=False, soft_wrap=True)
@@ -39,7 +39,7 @@ def main() -> None:
             for algorithm in options.algo
         },
     }
-    about = {"versions": machine.versions(), "commit": machine.commit(), "machine": machine.facts()}
+    about = {"versions": host.versions(), "commit": host.commit(), "machine": host.facts()}
     options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
     peak = results["product | 640, 256, 256"]["gflops"]
     table = Table(title=f"Training on one core (a product's peak: {peak:.0f} GFLOP/s)")

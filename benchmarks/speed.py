@@ -246,9 +246,9 @@ def main() -> None:
             **growth(options.quick),
             **start_up(),
         }
-    from disc import machine
+    from disc import host
 
-    about = {"versions": machine.versions(), "commit": machine.commit(), "machine": machine.facts()}
+    about = {"versions": host.versions(), "commit": host.commit(), "machine": host.facts()}
     about["peers"] = peer_versions
     options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
     table = Table(title="Training, steps per second", title_justify="left")

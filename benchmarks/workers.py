@@ -22,7 +22,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     """Steps per second of DISC, PPO or PPO-AMBER, after compilation, without evaluation."""
     import jax
 
-    from disc.agent import AGENTS
+    from disc.run.agent import AGENTS
 
     compiled: list[float] = []
 
@@ -74,7 +74,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
 
 def shares(task: dict[str, Any]) -> dict[str, Any]:
     """Steps per second of training, and microseconds per step of sampling and of learning."""
-    from disc.agent import AGENTS
+    from disc.run.agent import AGENTS
 
     options = task.get("options", {})
     agent = AGENTS[task["algorithm"]](task["env"], threads=task["cores"], **options)
@@ -100,8 +100,8 @@ def acting(task: dict[str, Any]) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    from disc import networks
-    from disc.agent import AGENTS
+    from disc.learning import networks
+    from disc.run.agent import AGENTS
 
     agent = AGENTS[task["algorithm"]](task["env"], threads=1)
     spec, acting = agent.env.spec, agent.policy
@@ -136,15 +136,15 @@ def _fill(agent: Any) -> None:
     """Put one batch into every slot of the replay, so that all are included from the start."""
     from functools import partial
 
-    from disc.rollout import collect
+    from disc.envs.rollout import collect
 
-    agent.env.reset(agent.seed, 0)
-    agent._started = True
+    agent.env.reset(agent.state.seed, 0)
+    agent.training.started = True
     act = partial(agent.algorithm.act, agent.config, agent.env.spec)
     rollout = collect(agent.env, act, agent.state, agent.config.horizon)
     for _ in range(agent.state.replay.length):
-        agent.state = agent.algorithm.observe(agent.config, agent.state, rollout)
-        agent.state = type(agent.state)(
+        agent.training.state = agent.algorithm.observe(agent.config, agent.state, rollout)
+        agent.training.state = type(agent.state)(
             **{**vars(agent.state), "iteration": agent.state.iteration + 1}
         )
 
@@ -188,20 +188,20 @@ def sampling(task: dict[str, Any]) -> dict[str, Any]:
     """Collecting a batch, and the same environments stepped with the same actions alone."""
     from functools import partial
 
-    from disc.agent import PPO
-    from disc.rollout import collect
+    from disc import PPO
+    from disc.envs.rollout import collect
 
     agent = PPO(task["env"], num_envs=task["num_envs"], threads=task["cores"])
     horizon, env = agent.config.horizon, agent.env
     agent.learn(WARM_UP * horizon, eval_every=0, checkpoint_every=0, progress=False)
-    act = partial(agent.algorithm.act, agent.config, env.spec)
+    act: Any = partial(agent.algorithm.act, agent.config, env.spec)
     collecting, alone = [], []
     for repeat in range(task["repeats"]):
-        env.reset(agent.seed, repeat)
+        env.reset(agent.state.seed, repeat)
         clock = time.perf_counter()
         rollout = collect(env, act, agent.state, horizon, agent.threads)
         collecting.append(time.perf_counter() - clock)
-        env.reset(agent.seed, repeat)
+        env.reset(agent.state.seed, repeat)
         actions = rollout.action.reshape(agent.num_envs, -1, *env.spec.action_shape)
         clock = time.perf_counter()
         for lane, taken in zip(env.lanes, actions, strict=True):

@@ -6,8 +6,8 @@
     agent.learn(1_000_000)
     action, _ = agent.predict(observation)
 
-Names are imported when they are first used: `disc.load` and acting need numpy only, learning
-imports JAX.
+`__all__` is the public interface; everything else may move. Names are imported when they are
+first used: `disc.load` and acting need numpy only, learning imports JAX.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from typing import TYPE_CHECKING, Any
 from disc._version import __version__
 
 if TYPE_CHECKING:
-    from disc.agent import (
-        ACKTR,
-        DDPG,
-        DISC,
-        PPO,
-        PPOAMBER,
-        SAC,
-        SQL,
-        TD3,
-        TRPO,
-        TrustPCL,
-    )
-    from disc.policies import Policy
-    from disc.policy import load
-    from disc.resuming import resume
-    from disc.types import DiscError
+    from disc import equations
+    from disc.algos import register
+    from disc.learning.algorithm import Algorithm
+    from disc.policy.file import load
+    from disc.policy.policies import Policy
+    from disc.run.agent import Agent, resume
+    from disc.types import DiscError, Rollout, Spec
+
+    ACKTR: type[Agent]
+    DDPG: type[Agent]
+    DISC: type[Agent]
+    PPO: type[Agent]
+    PPOAMBER: type[Agent]
+    SAC: type[Agent]
+    SQL: type[Agent]
+    TD3: type[Agent]
+    TRPO: type[Agent]
+    TrustPCL: type[Agent]
 
 __all__ = [
     "ACKTR",
@@ -45,27 +47,41 @@ __all__ = [
     "SQL",
     "TD3",
     "TRPO",
+    "Agent",
+    "Algorithm",
     "DiscError",
     "Policy",
+    "Rollout",
+    "Spec",
     "TrustPCL",
     "__version__",
+    "equations",
     "load",
+    "register",
     "resume",
 ]
 
 _HOMES = {
-    **dict.fromkeys(__all__, "disc.agent"),
-    "Policy": "disc.policies",
-    "load": "disc.policy",
-    "resume": "disc.resuming",
+    "Agent": "disc.run.agent",
+    "Algorithm": "disc.learning.algorithm",
     "DiscError": "disc.types",
+    "Policy": "disc.policy.policies",
+    "Rollout": "disc.types",
+    "Spec": "disc.types",
+    "load": "disc.policy.file",
+    "register": "disc.algos",
+    "resume": "disc.run.agent",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'disc' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    if name == "equations":
+        return import_module("disc.equations")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:  # an agent
+        return import_module("disc.run.agent").agent_named(name)
+    raise AttributeError(f"module 'disc' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

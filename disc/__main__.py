@@ -10,11 +10,11 @@ def main() -> None:
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored
     if heard:
         signal.signal(signal.SIGINT, _end)
-    from disc import cli
+    from disc.cli import main as cli_main
 
     if heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    cli.main()
+    cli_main.main()
 
 
 def _end(*_: Any) -> None:

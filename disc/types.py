@@ -6,18 +6,29 @@ and E the number of environments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, SupportsFloat
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
-
-from disc.untrusted import printable
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 Metrics = dict[str, float]
 Measured = Mapping[str, SupportsFloat]  # metrics, some of which may still be on their way
+
+
+LONGEST = 2_000  # characters of a message
+
+
+def printable(text: str, most: int = LONGEST) -> str:
+    """Text for a terminal: cut if it is long, and what a terminal would obey is escaped."""
+    if len(text) > most:
+        text = f"{text[: most // 2]} … {text[-most // 2 :]}"
+    if text.isprintable():
+        return text
+    shown = (x if x.isprintable() else x.encode("unicode_escape").decode() for x in text)
+    return "".join(shown)
 
 
 class DiscError(Exception):
@@ -78,15 +89,3 @@ class Actor(Protocol):
     def bound(self, action: Floats) -> Floats:
         """The action as the environment gets it."""
         ...
-
-
-class Algorithm(Protocol):
-    """What a file in `disc/algos` defines, in this order. A module satisfies it."""
-
-    NAME: str
-    Config: type[Any]
-    init: Callable[..., Any]  # (config, spec, num_envs, seed) → State
-    observe: Callable[..., Any]  # (config, state, rollout) → State
-    act: Callable[..., Any]  # (config, spec, state) → Policy
-    explore: Callable[..., Any]  # (config, spec, state) → Actor that collects the next steps
-    update: Callable[..., tuple[Any, Any]]  # (config, state, threads) → State, Measured

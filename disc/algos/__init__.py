@@ -1,11 +1,70 @@
-"""The algorithms, one module each, by the name that the command line knows them by."""
+"""The algorithms by name: ten of our own, and those that other packages register."""
 
 from __future__ import annotations
 
-from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
-from disc.types import Algorithm
+import logging
+from collections.abc import Iterator, Mapping
+from importlib import metadata
 
-_modules: tuple[Algorithm, ...] = (
-    disc, ppo, ppo_amber, trpo, acktr, trust_pcl, ddpg, td3, sac, sql
-)  # fmt: skip
-ALGORITHMS: dict[str, Algorithm] = {module.NAME: module for module in _modules}
+from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
+from disc.learning.algorithm import Algorithm
+from disc.types import DiscError
+
+ENTRY_POINTS = "disc.algorithms"
+"""The group of entry points by which an installed package adds its algorithms."""
+PARTS = ("NAME", "Config", "init", "explore", "observe", "update", "act")
+
+
+class Registry(Mapping[str, Algorithm]):
+    """Algorithms by name. Those of installed packages are imported when first asked for."""
+
+    def __init__(self, *algorithms: Algorithm) -> None:
+        self._known: dict[str, Algorithm] = {}
+        self._complete = False
+        for algorithm in algorithms:
+            self.register(algorithm)
+
+    def register(self, algorithm: Algorithm) -> None:
+        """Make an algorithm known to agents, the command line, sweeps and reports.
+
+        Args:
+            algorithm: a module, or any object with the parts of `Algorithm`.
+
+        Raises:
+            DiscError: a part is missing, or another algorithm has its name.
+        """
+        missing = [part for part in PARTS if not hasattr(algorithm, part)]
+        if missing:
+            raise DiscError(f"{algorithm!r} is not an algorithm: it lacks {', '.join(missing)}.")
+        if self._known.setdefault(algorithm.NAME, algorithm) is not algorithm:
+            raise DiscError(f"there is already an algorithm {algorithm.NAME!r}.")
+
+    def _complete_with_installed(self) -> dict[str, Algorithm]:
+        if not self._complete:
+            self._complete = True
+            for entry in metadata.entry_points(group=ENTRY_POINTS):
+                try:
+                    self.register(entry.load())
+                except Exception as error:  # one broken package should not disable the others
+                    warning = "The algorithm %s of %s can't be used (%s)."
+                    logging.getLogger("disc").warning(warning, entry.name, entry.value, error)
+        return self._known
+
+    def __getitem__(self, name: str) -> Algorithm:
+        known = self._complete_with_installed()
+        if not isinstance(name, str) or name not in known:
+            raise DiscError(f"there is no algorithm {name!r}; there are {', '.join(known)}.")
+        return known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._complete_with_installed()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._complete_with_installed())
+
+    def __len__(self) -> int:
+        return len(self._complete_with_installed())
+
+
+ALGORITHMS = Registry(disc, ppo, ppo_amber, trpo, acktr, trust_pcl, ddpg, td3, sac, sql)
+register = ALGORITHMS.register

@@ -10,18 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import actor_critic, budget, distributions, minibatch, networks, optim, seeding
-from disc.actor_critic import ActorCritic, act, explore, observe
+from disc import seeding
 from disc.algos.ppo import estimate
-from disc.config import Checker, GaussianConfig
-from disc.minibatch import Rows
-from disc.networks import MLP, GaussianPolicy
-from disc.optim import Learner
+from disc.equations import distributions
+from disc.learning import actor_critic, memory, minibatch, networks, optim
+from disc.learning.actor_critic import ActorCritic, act, explore, observe
+from disc.learning.config import Checker, GaussianConfig
+from disc.learning.minibatch import Rows
+from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.optim import Learner
 from disc.types import Metrics, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+__all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "acktr"
+AGENT = "ACKTR"
 
 STEP_SIZES = (1e-8, 1.0)  # where the policy's step size is kept (published code)
 
@@ -84,7 +87,7 @@ class State(ActorCritic):
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     """A fresh state; the replay holds the newest batch only."""
-    budget.check_factors((spec.observation_size, *config.widths, spec.action_size))
+    memory.check_factors((spec.observation_size, *config.widths, spec.action_size))
     fields = actor_critic.init(config, 1, spec, num_envs, seed)
     policy, value = fields["policy"].parameters, fields["value"].parameters
     fields["policy"] = optim.init_kfac(policy, policy.mean)

@@ -15,16 +15,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import networks, normalize, off_policy, optim, seeding
-from disc.bounded import Deterministic
-from disc.config import Checker, OffPolicyConfig
-from disc.networks import Layers, Linear, NormalizedLinear
-from disc.normalize import Scale
-from disc.off_policy import ADAM_EPSILON, Batch, Bounds, Means, OffPolicy, Targets
-from disc.replay import TransitionReplay
+from disc import seeding
+from disc.learning import networks, normalize, off_policy, optim
+from disc.learning.config import Checker, OffPolicyConfig
+from disc.learning.networks import Layers, Linear, NormalizedLinear
+from disc.learning.normalize import Scale
+from disc.learning.off_policy import ADAM_EPSILON, Batch, Bounds, Means, OffPolicy, Targets
+from disc.learning.replay import TransitionReplay
+from disc.policy.policies import Deterministic
 from disc.types import Actor, Measured, Rollout, Spec
 
 NAME = "ddpg"
+AGENT = "DDPG"
 
 CLIP = 5.0  # normalised observations are held within ± this (published code)
 HEAD_BOUND = 3e-3  # of the last layers' first weights (original)

@@ -14,19 +14,21 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from disc import actor_critic, advantages, importance, snapshot, surrogates
-from disc.actor_critic import ActorCritic, act, explore, observe
-from disc.config import BatchConfig, Checker
-from disc.minibatch import Parts, Rows
-from disc.networks import MLP, GaussianPolicy
-from disc.normalize import Scale
-from disc.replay import BatchReplay
-from disc.snapshot import Estimate
+from disc.equations import advantages, clipping, importance
+from disc.learning import actor_critic, snapshot
+from disc.learning.actor_critic import ActorCritic, act, explore, observe
+from disc.learning.config import BatchConfig, Checker
+from disc.learning.minibatch import Parts, Rows
+from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.normalize import Scale
+from disc.learning.replay import BatchReplay
+from disc.learning.snapshot import Estimate
 from disc.types import Metrics, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+__all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "disc"
+AGENT = "DISC"
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,6 @@ class Config(BatchConfig):
         check.at_least(0, "epsilon_b", "j_targ")
         check("alpha_is", 2.0**-10 <= self.alpha_is <= 64, "within [2⁻¹⁰, 64]")
         check.at_least(1, "replay_length")
-        check.one_of("advantage", "gae_v", "gae")
-        check.one_of("penalty", "is", "kl", "none")
-        check.one_of("trust_region", "switch", "alpha")
 
     def target(self, dimensions: int) -> float:
         """J_targ for actions of so many dimensions."""
@@ -105,7 +104,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     if config.trust_region == "switch" or config.penalty == "none":
         return state, metrics
     penalty = metrics["is/j_is" if config.penalty == "is" else "is/kl"]
-    state = replace(state, alpha_is=surrogates.adapt(alpha, penalty, target))
+    state = replace(state, alpha_is=clipping.adapt(alpha, penalty, target))
     return state, {**metrics, "is/alpha": alpha}
 
 
@@ -134,17 +133,17 @@ def policy_loss(
     """
     alpha_is, target = bound
     log_ratio, mean = actor_critic.ratio_of(policy, rows)
-    weight = surrogates.dimension_clip(log_ratio, rows.advantage, config.epsilon)
+    weight = clipping.dimension_clip(log_ratio, rows.advantage, config.epsilon)
     objective = weight * rows.advantage
     penalty: jax.Array | float = 0.0
     if config.penalty == "is":
-        penalty = surrogates.is_penalty(log_ratio, rows.mask)
+        penalty = clipping.is_penalty(log_ratio, rows.mask)
     elif config.penalty == "kl":
-        penalty = surrogates.kl_penalty(
+        penalty = clipping.kl_penalty(
             mean, policy.log_std[None], rows.mean, rows.log_std, rows.mask
         )
     switch = config.trust_region == "switch" and config.penalty != "none"
-    clipped = surrogates.clipped(log_ratio, rows.advantage[:, None], config.epsilon)
+    clipped = clipping.clipped(log_ratio, rows.advantage[:, None], config.epsilon)
     return Parts(
         numerator=-jnp.sum(objective),
         denominator=jnp.sum(rows.mask * weight if config.divide_by_mean_ratio else rows.mask),

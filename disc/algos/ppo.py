@@ -9,19 +9,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from disc import actor_critic, advantages, importance, snapshot, surrogates
-from disc.actor_critic import ActorCritic, act, explore, observe
-from disc.config import BatchConfig, Checker
-from disc.minibatch import Parts, Rows
-from disc.networks import MLP, Activation, GaussianPolicy
-from disc.normalize import Scale
-from disc.replay import BatchReplay
-from disc.snapshot import Estimate
+from disc.equations import advantages, clipping, importance
+from disc.learning import actor_critic, snapshot
+from disc.learning.actor_critic import ActorCritic, act, explore, observe
+from disc.learning.config import BatchConfig, Checker
+from disc.learning.minibatch import Parts, Rows
+from disc.learning.networks import MLP, Activation, GaussianPolicy
+from disc.learning.normalize import Scale
+from disc.learning.replay import BatchReplay
+from disc.learning.snapshot import Estimate
 from disc.types import Metrics, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+__all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "ppo"
+AGENT = "PPO"
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ def estimate(
 def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, _: Any) -> Parts:
     """−mean of min(ρÂ, clip_ε(ρ)Â) (paper, eq. 1)."""
     log_ratio, mean = actor_critic.ratio_of(policy, rows)
-    objective = surrogates.joint_clip(log_ratio, rows.advantage, config.epsilon) * rows.advantage
-    clipped = surrogates.clipped(importance.joint(log_ratio), rows.advantage, config.epsilon)
+    objective = clipping.joint_clip(log_ratio, rows.advantage, config.epsilon) * rows.advantage
+    clipped = clipping.clipped(importance.joint(log_ratio), rows.advantage, config.epsilon)
     return Parts(
         numerator=-jnp.sum(objective),
         denominator=jnp.sum(rows.mask),

@@ -8,19 +8,21 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from disc import actor_critic, advantages, importance, snapshot
-from disc.actor_critic import ActorCritic, act, explore, observe
 from disc.algos.ppo import policy_loss
-from disc.config import BatchConfig, Checker
-from disc.networks import MLP, GaussianPolicy
-from disc.normalize import Scale
-from disc.replay import BatchReplay
-from disc.snapshot import Estimate
+from disc.equations import advantages, importance
+from disc.learning import actor_critic, snapshot
+from disc.learning.actor_critic import ActorCritic, act, explore, observe
+from disc.learning.config import BatchConfig, Checker
+from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.normalize import Scale
+from disc.learning.replay import BatchReplay
+from disc.learning.snapshot import Estimate
 from disc.types import Metrics, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+__all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "ppo-amber"
+AGENT = "PPOAMBER"
 
 
 @dataclass(frozen=True)

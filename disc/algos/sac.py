@@ -8,22 +8,24 @@ the DISC paper compares with, has no such α but a reward scale, and a network V
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
-from disc import distributions, networks, off_policy, optim
-from disc.bounded import LOG_STD_RANGE, Squashed
-from disc.config import Checker, OffPolicyConfig
-from disc.networks import MLP
-from disc.normalize import Scale
-from disc.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, observe
+from disc.equations import distributions
+from disc.learning import networks, off_policy, optim
+from disc.learning.config import Checker, OffPolicyConfig
+from disc.learning.networks import MLP
+from disc.learning.normalize import Scale
+from disc.learning.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, observe
+from disc.policy.policies import LOG_STD_RANGE, Squashed
 from disc.types import Actor, Measured, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+__all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "sac"
+AGENT = "SAC"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Config(OffPolicyConfig):
     """Adam's step size, for all networks and the temperature (original)."""
     tau: float = 0.005
     """τ: how far the targets move towards their networks at each gradient step (original)."""
-    form: str = "automatic"
+    form: Literal["automatic", "2018"] = "automatic"
     """automatic: the temperature is learned (second paper). 2018: the first paper's form with a
     network V and a fixed temperature of 1, which DISC was compared with."""
     target_entropy: float | None = None
@@ -50,15 +52,14 @@ class Config(OffPolicyConfig):
         check = Checker(self)
         check.rate("learning_rate")
         check.within(0, 1, "tau")
-        check.one_of("form", "automatic", "2018")
         if self.reward_scale is not None:
             check.above_zero("reward_scale")
         if self.target_entropy is not None:
             check.within(-1e6, 1e6, "target_entropy")
 
-    def suited(self, task: str) -> Self:
+    def for_task(self, task: str) -> Self:
         """Fill in the reward scale too."""
-        config = super().suited(task)
+        config = super().for_task(task)
         if config.reward_scale is not None:
             return config
         known = {"Humanoid-": 20.0, "HumanoidStandup-": 100.0}
@@ -128,7 +129,7 @@ def learn(
     first, second = jax.random.split(key)
     alpha = jnp.exp(learned.temperature.parameters)
     policy: MLP = learned.policy.parameters
-    assert config.reward_scale is not None, "config.suited fills it in"
+    assert config.reward_scale is not None, "config.for_task fills it in"
 
     if config.form == "2018":
         next_value = networks.forward(learned.target, batch.next_observation, jax.nn.relu)[:, 0]

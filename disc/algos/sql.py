@@ -12,17 +12,19 @@ from typing import NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
-from disc import networks, off_policy, optim, particles
-from disc.bounded import Sampler
-from disc.config import Checker, OffPolicyConfig
-from disc.networks import MLP
-from disc.normalize import Scale
-from disc.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, observe
+from disc.equations import stein
+from disc.learning import networks, off_policy, optim
+from disc.learning.config import Checker, OffPolicyConfig
+from disc.learning.networks import MLP
+from disc.learning.normalize import Scale
+from disc.learning.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, observe
+from disc.policy.policies import Sampler
 from disc.types import Actor, Measured, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+__all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "sql"
+AGENT = "SQL"
 
 REWARD_SCALES = {  # published
     "Ant-": 300.0,
@@ -71,9 +73,9 @@ class Config(OffPolicyConfig):
         pairs = self.fixed_particles * self.moved_particles
         return self.batch_size * max(self.value_particles, pairs)
 
-    def suited(self, task: str) -> Self:
+    def for_task(self, task: str) -> Self:
         """Fill in the reward scale too."""
-        config = super().suited(task)
+        config = super().for_task(task)
         if config.reward_scale is not None:
             return config
         published = (c for name, c in REWARD_SCALES.items() if task.startswith(name))
@@ -132,12 +134,12 @@ def learn(
     """One gradient step of critics and sampler."""
     uniform, normal = jax.random.split(key)
     size, dimensions = batch.action.shape
-    assert config.reward_scale is not None, "config.suited fills it in"
+    assert config.reward_scale is not None, "config.for_task fills it in"
 
     shape = (size, config.value_particles, dimensions)
     actions = jax.random.uniform(uniform, shape, minval=-1.0, maxval=1.0)
     q = off_policy.least(learned.target, batch.next_observation, actions)
-    next_value = particles.soft_value(q, dimensions)
+    next_value = stein.soft_value(q, dimensions)
     y = off_policy.target(batch, next_value, config.gamma, config.reward_scale)
 
     (loss, mean_q), gradient = jax.value_and_grad(off_policy.value_loss, has_aux=True)(
@@ -158,7 +160,7 @@ def learn(
 
     def policy_loss(policy: MLP) -> jax.Array:
         moved = sample(policy, batch.observation, moved_noise)
-        direction = particles.stein_direction(fixed, jax.lax.stop_gradient(moved), score)
+        direction = stein.stein_direction(fixed, jax.lax.stop_gradient(moved), score)
         return -jnp.mean(jnp.sum(moved * direction, axis=2))
 
     gradient = jax.grad(policy_loss)(learned.policy.parameters)

@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from disc import networks, off_policy, optim
-from disc.bounded import Deterministic
-from disc.config import Checker, OffPolicyConfig
-from disc.networks import MLP
-from disc.normalize import Scale
-from disc.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, Targets, observe
+from disc.learning import networks, off_policy, optim
+from disc.learning.config import Checker, OffPolicyConfig
+from disc.learning.networks import MLP
+from disc.learning.normalize import Scale
+from disc.learning.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, Targets, observe
+from disc.policy.policies import Deterministic
 from disc.types import Actor, Measured, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+__all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "td3"
+AGENT = "TD3"
 
 
 @dataclass(frozen=True)

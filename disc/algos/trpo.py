@@ -13,17 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from disc import actor_critic, distributions, minibatch, networks, optim, seeding, surrogates
-from disc.actor_critic import ActorCritic, act, explore, observe
+from disc import seeding
 from disc.algos.ppo import estimate
-from disc.config import Checker, GaussianConfig
-from disc.minibatch import Parts, Rows
-from disc.networks import MLP, GaussianPolicy
+from disc.equations import clipping, distributions
+from disc.learning import actor_critic, minibatch, networks, optim
+from disc.learning.actor_critic import ActorCritic, act, explore, observe
+from disc.learning.config import Checker, GaussianConfig
+from disc.learning.minibatch import Parts, Rows
+from disc.learning.networks import MLP, GaussianPolicy
 from disc.types import Metrics, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+__all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "trpo"
+AGENT = "TRPO"
 
 KL_SLACK = 1.5  # a step is accepted up to this many times the limit (published code)
 
@@ -219,5 +222,5 @@ def line_search(
 def value_loss(config: Config, value: MLP, rows: Rows, _: Any) -> Parts:
     """½ mean (V − target)²."""
     predicted = networks.forward(value, rows.observation)[:, 0]
-    loss = surrogates.clipped_value_loss(predicted, rows.target, rows.value, None)
+    loss = clipping.clipped_value_loss(predicted, rows.target, rows.value, None)
     return Parts(jnp.sum(rows.mask * loss), jnp.sum(rows.mask), 0.0, {"value_loss": loss})

@@ -18,28 +18,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from disc import (
-    actor_critic,
-    budget,
-    consistency,
-    distributions,
-    networks,
-    normalize,
-    optim,
-    seeding,
-)
-from disc import replay as replays
-from disc.actor_critic import Networks
-from disc.config import Checker, GaussianConfig
-from disc.networks import MLP, GaussianPolicy
-from disc.normalize import Normalizer
-from disc.policies import Gaussian
-from disc.replay import ChunkReplay
+from disc import seeding
+from disc.equations import distributions, path_consistency
+from disc.learning import actor_critic, memory, networks, normalize, optim
+from disc.learning import replay as replays
+from disc.learning.actor_critic import Networks
+from disc.learning.config import Checker, GaussianConfig
+from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.normalize import Normalizer
+from disc.learning.replay import ChunkReplay
+from disc.policy.policies import Gaussian
 from disc.types import Floats, Metrics, Rollout, Spec
 
-__all__ = ["NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
+__all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "trust-pcl"
+AGENT = "TrustPCL"
 
 ADAM_EPSILON = 2e-4  # published code
 FIRST_LAMBDA = 500.0  # λ's goal while fewer than 9 episodes have ended (published code)
@@ -130,7 +124,7 @@ class State(Networks):
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     """A fresh state; the value network's inputs are [1, s, s²]."""
     size = spec.observation_size
-    budget.check_chunks(config, spec)
+    memory.check_chunks(config, spec)
     policy, value = actor_critic.init_networks(config, spec, seed, 1 + 2 * size, value_gain=0.01)
     return State(
         policy=optim.init(policy),
@@ -204,7 +198,7 @@ def lambda_goal(config: Config, returns: Floats, lengths: Floats) -> float:
     if np.sum(known) < min(9, config.lambda_episodes):
         return FIRST_LAMBDA
     divergence = config.divergence * float(np.mean(lengths[known]))
-    return consistency.solve_lambda(returns[known], divergence)
+    return path_consistency.solve_lambda(returns[known], divergence)
 
 
 class Carry(NamedTuple):
@@ -270,9 +264,9 @@ def loss(
     gamma, d = config.gamma, config.path_length
     ended = chunks.terminated | chunks.truncated
     end = (ended | chunks.border).at[:, -1].set(True)
-    start = consistency.path_start(end, d, config.path_stride)
+    start = path_consistency.path_start(end, d, config.path_stride)
     real, start = start < shape[1], jnp.minimum(start, shape[1] - 1)
-    last = jnp.take_along_axis(consistency.path_end(end, d), start, axis=1)
+    last = jnp.take_along_axis(path_consistency.path_end(end, d), start, axis=1)
 
     def values_at(mlp: MLP, observation: jax.Array, step: jax.Array) -> jax.Array:
         found = jnp.take_along_axis(observation, step[:, :, None], axis=1)
@@ -287,11 +281,13 @@ def loss(
     )
     penalty = config.entropy_weight * log_pi + lam * (log_pi - log_pi_target)
     residual = jax.lax.stop_gradient(
-        consistency.residual(chunks.reward - penalty, value, last_value, start, end, gamma, d)
+        path_consistency.residual(chunks.reward - penalty, value, last_value, start, end, gamma, d)
     )
     bound = config.residual_clip
     clipped = jnp.where(real, jnp.clip(residual, -bound, bound), 0.0)
-    sum_log_pi = jnp.take_along_axis(consistency.path_sum(log_pi, end, gamma, d), start, axis=1)
+    sum_log_pi = jnp.take_along_axis(
+        path_consistency.path_sum(log_pi, end, gamma, d), start, axis=1
+    )
     objective = clipped * (sum_log_pi + value)
     kl = distributions.gaussian_kl(
         target_mean, targets.policy.log_std[None], mean, both.policy.log_std[None]

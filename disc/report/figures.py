@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from disc import statistics
-from disc.cells import Arm, Figure
 from disc.report import svg
+from disc.report.load import Group, Study
 from disc.report.markup import (
     NOTHING,
     Cell,
@@ -21,8 +20,9 @@ from disc.report.markup import (
     table,
     tag,
 )
-from disc.report.results import Group, Study
 from disc.report.svg import Axes, Line, Style
+from disc.study import statistics
+from disc.study.spec import Arm, Figure
 from disc.types import DiscError
 
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the longest curve, at which the table has numbers

@@ -11,14 +11,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from disc import files
+from disc import storage
 from disc._version import __version__
-from disc.report import results
-from disc.report.careful import careful
+from disc.report import load
+from disc.report.details import careful
 from disc.report.figures import figures
+from disc.report.load import Results, Run, Study
 from disc.report.markup import Cell, Column, Html, join, several, some, table, tag
-from disc.report.records import Run
-from disc.report.results import Results, Study
 from disc.report.tables import PAPER_TASKS, main_table
 
 FEW = 5  # seeds of the paper
@@ -35,9 +34,9 @@ def write(root: Path, out: Path | None = None) -> Path:
     Raises:
         DiscError: there is nothing to report on.
     """
-    text = page(results.load(root))
+    text = page(load.load(root))
     path = out or root / "report.html"
-    files.write_text(path, text)
+    storage.write_text(path, text)
     return path
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from disc.report.markup import Html, data, join, tag
-from disc.statistics import Values
+from disc.study.statistics import Values
 
 WIDTH, HEIGHT = 420, 280  # of the drawing, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 50, 18, 26, 42

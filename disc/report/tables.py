@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from disc import statistics
 from disc.report.figures import captioned
+from disc.report.load import Group, Study
 from disc.report.markup import (
     NOTHING,
     Cell,
@@ -22,9 +22,9 @@ from disc.report.markup import (
     table,
     tag,
 )
-from disc.report.results import Group, Study
 from disc.report.svg import short
-from disc.statistics import MaxAverage
+from disc.study import statistics
+from disc.study.statistics import MaxAverage
 from disc.types import DiscError
 
 PAPER_TASKS = (

@@ -1,0 +1,166 @@
+"""Standard output and error, and what a sweep shows: a live table, or plain lines in a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from disc.run import log, terminal
+from disc.study.spec import Cell
+from disc.study.sweep import Board, Status
+
+SECONDS_BETWEEN_LINES = 30.0
+out = Console(emoji=False, highlight=False, soft_wrap=True)
+err = terminal.Speaker(soft_wrap=True)
+
+
+class Display:
+    """Shows a `Board`; use it in a `with` statement and call it."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.spoken = console, 0.0
+        self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self.known: set[Cell] = set()
+        self.stopping = False
+
+    def __enter__(self) -> Self:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def __call__(self, board: Board) -> None:
+        """Show where the sweep stands."""
+        for cell, reason in board.failed.items():
+            if cell not in self.known:
+                self.known.add(cell)
+                self.say(f"{cell.path} failed: {reason}")
+        if board.stopping and not self.stopping:
+            self.stopping = True
+            self.say("Stopping once every run is saved; Ctrl-C again stops at once …")
+        if self.live is not None:
+            self.live.update(table(board), refresh=True)
+        elif time.monotonic() - self.spoken > SECONDS_BETWEEN_LINES or not board.running:
+            self.spoken = time.monotonic()
+            self.say(line(board))
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the table if there is one."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+
+def table(board: Board) -> Group:
+    """What runs, how far it is, its last evaluation, its speed and the time left."""
+    shown = Table(box=None)
+    shown.add_column("run", overflow="fold")
+    for column in ("steps", "", "return", "steps/s", "left"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for status, job, since in board.running:
+        rows, cell = job.rows(), status.cell
+        step = _step(status, rows)
+        rate = _rate(rows, step, status.step, since)
+        shown.add_row(
+            Text(str(cell.path)),
+            f"{step:,}/{cell.steps:,}",
+            f"{100 * min(1.0, step / cell.steps):.0f} %",
+            _last(rows, "eval/return") or _last(rows, "train/return") or "…",
+            f"{rate:,.0f}" if rate else "…",
+            terminal.duration(_ahead(cell, step) / rate) if rate else "…",
+        )
+    return Group(Text(line(board)), shown)
+
+
+def line(board: Board) -> str:
+    """Counts, and the time left in all, as one line."""
+    parts = [f"{len(board.done)} of {board.total} runs done", f"{len(board.running)} running"]
+    parts += [f"{len(board.waiting)} waiting"] if board.waiting else []
+    parts += [f"{len(board.failed)} failed"] if board.failed else []
+    left = seconds_left(board)
+    parts += [f"about {terminal.duration(left)} left"] if left else []
+    return " · ".join(parts)
+
+
+def seconds_left(board: Board) -> float | None:
+    """By the speed of what runs and has run, as far as it is known."""
+    speeds: dict[tuple[str, str], float] = {}  # steps a second
+    for status in board.done:
+        _note(speeds, status.cell, status.rows)
+    ahead = [(status.cell, status.step) for status in board.waiting]
+    for status, job, _ in board.running:
+        rows = job.rows()
+        _note(speeds, status.cell, rows)
+        ahead.append((status.cell, _step(status, rows)))
+    if not speeds or not board.running:
+        return None
+    usual = len(speeds) / sum(1.0 / speed for speed in speeds.values())
+    work = sum(
+        _ahead(cell, step) / speeds.get((cell.task, cell.arm.name), usual) for cell, step in ahead
+    )
+    return work / len(board.running)
+
+
+def _step(status: Status, rows: list[log.Row]) -> int:
+    return int(rows[-1]["step"]) if rows else status.step
+
+
+def _ahead(cell: Cell, step: int) -> int:
+    """Steps to go; a run's last iteration may reach beyond its end."""
+    return max(0, cell.steps - step)
+
+
+def _note(speeds: dict[tuple[str, str], float], cell: Cell, rows: list[log.Row]) -> None:
+    if rows and rows[-1].get("time/elapsed"):
+        speeds[cell.task, cell.arm.name] = rows[-1]["step"] / rows[-1]["time/elapsed"]
+
+
+def _rate(rows: list[log.Row], step: int, before: int, since: float) -> float:
+    """Steps a second over the last rows but the first, which may be cut, or since the start."""
+    rows = rows[1:] if len(rows) > 2 else rows
+    if len(rows) > 1:
+        spent = rows[-1].get("time/elapsed", 0.0) - rows[0].get("time/elapsed", 0.0)
+        return (rows[-1]["step"] - rows[0]["step"]) / spent if spent > 0.0 else 0.0
+    return max(0.0, (step - before) / max(1e-3, time.monotonic() - since))
+
+
+def _last(rows: list[log.Row], name: str) -> str:
+    values = [row[name] for row in rows if name in row]
+    return f"{values[-1]:,.1f}" if values else ""
+
+
+def plan(found: list[Status], seconds: Mapping[Cell, float | None], jobs: int) -> Group:
+    """What a sweep will do: its runs, what is done of them, and how long the rest will take."""
+    done = sum(status.done for status in found)
+    known = [x for x in seconds.values() if x is not None]
+    ends = [0.0] * jobs
+    for own in known:  # a run starts when the first of those before it ends
+        ends[ends.index(min(ends))] += own
+    title = f"{len(found)} runs, {done} done, {len(found) - done} to do"
+    if known:
+        title += f": about {max(ends) / 3600:,.2f} h with {jobs} at a time"
+    if len(known) < len(seconds):
+        title += f", not counting {len(seconds) - len(known)} that could not be tried"
+    shown = Table(box=None)
+    shown.add_column("run", overflow="fold")
+    for column in ("steps", "done", "hours"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for status in found:
+        cost = seconds.get(status.cell)
+        hours = "" if status.done else "?" if cost is None else f"{cost / 3600:.2f}"
+        share = "yes" if status.done else f"{100 * min(1.0, status.step / status.cell.steps):.0f} %"
+        shown.add_row(Text(str(status.cell.path)), f"{status.cell.steps:,}", share, hours)
+    return Group(Text(title), shown)

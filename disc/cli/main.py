@@ -1,0 +1,116 @@
+"""The command line: train, resume, eval, watch, plot, sweep, reproduce, report, list, info."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tyro
+from rich.table import Table
+
+from disc._version import __version__
+from disc.algos import ALGORITHMS
+from disc.cli import options, policy, study, train
+from disc.cli.display import err, out
+from disc.envs.tasks import TASKS
+from disc.report import plots
+from disc.study import spec
+from disc.types import DiscError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; exits with status 2 after a user's mistake."""
+    cli_args = list(sys.argv[1:] if arguments is None else arguments)
+    name = cli_args[0] if cli_args else "--help"
+    if name in ("--version", "-V"):
+        out.print(f"disc {__version__}")
+    elif name in ("--help", "-h"):
+        out.print(_overview())
+    elif name not in COMMANDS:
+        err.print(f"disc: there is no command {name!r}; `disc --help` lists them.", markup=False)
+        sys.exit(2)
+    else:
+        _run(name, cli_args[1:])
+
+
+def _run(name: str, cli_args: list[str]) -> None:
+    kind, do = COMMANDS[name]
+    summary = _summary(kind)
+    try:
+        kind = train.with_options(cli_args) if kind is options.Train else kind
+        do(tyro.cli(kind, prog=f"disc {name}", args=cli_args, description=summary))
+    except (DiscError, OSError) as error:
+        if os.environ.get("DISC_DEBUG"):
+            raise
+        err.print(f"disc: {error}", markup=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("disc: stopped.")
+        sys.exit(130)
+
+
+def _overview() -> Table:
+    table = Table(title="disc: train continuous-control policies", box=None, title_justify="left")
+    table.add_column("command", style="bold")
+    table.add_column("what it does")
+    for name, (kind, _) in COMMANDS.items():
+        table.add_row(name, _summary(kind))
+    table.caption = "disc COMMAND --help tells more. Start with: disc train hopper --video"
+    table.caption_justify = "left"
+    return table
+
+
+def _summary(kind: type) -> str:
+    return (kind.__doc__ or "").strip()
+
+
+def plot(command: options.Plot) -> None:
+    """`disc plot`."""
+    if not command.run:
+        raise DiscError("there is nothing to plot; name one or more run directories.")
+    if command.diagnostics:
+        plots.diagnostics(command.run, command.out)
+    else:
+        plots.curves(command.run, command.out, command.metric)
+    out.print(f"{command.out}", markup=False)
+
+
+def show_list(_: options.List) -> None:
+    """`disc list`."""
+    algorithms = Table(title="Algorithms", title_justify="left", box=None)
+    algorithms.add_column("--algo")
+    algorithms.add_column("what it is")
+    for name, algorithm in ALGORITHMS.items():
+        algorithms.add_row(name, (algorithm.__doc__ or "").partition("\n")[0])
+    title = "Tasks: sizes of observations (here and in the paper) and actions, the paper's steps"
+    tasks = Table(title=title, title_justify="left", box=None)
+    for column in ("name", "environment"):
+        tasks.add_column(column, no_wrap=True)
+    for column in ("obs.", "paper", "act.", "steps"):
+        tasks.add_column(column, justify="right")
+    for name, task in TASKS.items():
+        sizes = (task.observation_size, task.paper_observation_size, task.action_size)
+        tasks.add_row(name, task.id, *map(str, sizes), f"{task.steps // 1_000_000}M")
+    title = "Experiments of the paper, for `disc reproduce`"
+    paper = Table("name", "what it is", title=title, title_justify="left", box=None)
+    for name in spec.names():
+        paper.add_row(name, spec.find(name).title)
+    out.print(algorithms, tasks, paper)
+    out.print("Any Gymnasium id with Box actions, or package.module:factory, works as well.")
+
+
+COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
+    "train": (options.Train, train.train),
+    "check": (options.Check, train.check),
+    "resume": (options.Resume, train.resume_run),
+    "eval": (options.Eval, policy.evaluate),
+    "watch": (options.Watch, policy.watch),
+    "plot": (options.Plot, plot),
+    "sweep": (options.Sweep, study.sweep_file),
+    "reproduce": (options.Reproduce, study.reproduce),
+    "report": (options.Report, study.make_report),
+    "list": (options.List, show_list),
+    "info": (options.Info, policy.info),
+}

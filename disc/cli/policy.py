@@ -1,0 +1,159 @@
+"""`disc eval`, `disc watch` and `disc info`: what can be done with a policy file."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from disc.cli.display import err, out
+from disc.cli.options import Eval, Info, Watch
+from disc.envs import evaluate as evaluation
+from disc.envs.factory import Maker
+from disc.envs.pool import borrowed, describe
+from disc.policy import file as policies
+from disc.run import directory
+from disc.run.training import check_counts
+from disc.types import DiscError, printable
+from disc.video import record
+
+
+def evaluate(command: Eval) -> None:
+    """`disc eval`."""
+    check_counts(episodes=command.episodes, seed=command.seed)
+    file, maker = _open(command.policy, command.env)
+    with borrowed(maker) as env:
+        _check_fit(file, env, maker)
+        found = evaluation.evaluate(
+            env,
+            file.policy,
+            command.episodes,
+            command.seed,
+            deterministic=not command.stochastic,
+            name=maker.name,
+            say=cache(err.print),
+        )
+    sampled = command.stochastic or file.policy.sampled_only
+    kind = "sampled" if sampled else "deterministic"
+    out.print(
+        f"{maker.name}, {command.episodes} episodes, {kind} actions: "
+        f"{np.mean(found.returns):,.2f} ± {np.std(found.returns):,.2f}"
+    )
+    for i, (total, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
+        out.print(f"  episode {i}: {total:,.2f} in {length:,} steps")
+
+
+def watch(command: Watch) -> None:
+    """`disc watch`."""
+    check_counts(episodes=command.episodes, seed=command.seed)
+    if not 0.0 < command.seconds < math.inf:
+        raise DiscError(f"seconds must be a number above 0, not {command.seconds}.")
+    file, maker = _open(command.policy, command.env)
+    default = command.policy if command.policy.is_dir() else command.policy.parent
+    with borrowed(maker) as env:
+        _check_fit(file, env, maker)
+
+    file.policy.seed(command.seed)
+
+    def act(observation: Any) -> Any:
+        action, _ = file.policy.predict(observation, deterministic=not command.stochastic)
+        return action
+
+    recording = record.record(
+        maker.make,
+        act,
+        command.out or default / "video.mp4",
+        episodes=command.episodes,
+        seed=command.seed,
+        max_seconds=command.seconds,
+    )
+    returns = ", ".join(f"{total:,.1f}" for total in recording.returns)
+    cut = " when the video ends" if recording.cut else ""
+    out.print(
+        f"{recording.path}: {recording.frames} frames, {recording.frames / recording.fps:.0f} s; "
+        f"return {returns}{cut}",
+        markup=False,
+    )
+
+
+def info(command: Info) -> None:
+    """`disc info`."""
+    path = _policy_path(command.policy)
+    file = policies.read(path)
+    said, acting = file.info, file.policy
+    scores = _table(said.get("scores"))
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    rows = {
+        "file": str(path),
+        "what": f"{said.get('algorithm')} policy for {said.get('env_name')}",
+        "made with": ", ".join(f"{k}={v!r}" for k, v in _table(said.get("env_kwargs")).items()),
+        "takes": f"observations of shape {acting.observation_shape}",
+        "gives": f"actions of shape {acting.action_shape}",
+        "network": " → ".join(str(w.shape[0]) for w in acting.weights)
+        + f" → {acting.biases[-1].size}",
+        "trained": f"{_number(said.get('step', 0), ',')} steps, seed {said.get('seed')}",
+    }
+    for name in ("last_evaluation", "best_evaluation"):
+        if score := _table(scores.get(name)):
+            found, spread = (_number(score.get(x), ",.1f") for x in ("return", "return_std"))
+            step = _number(score.get("step"), ",")
+            rows[name.replace("_", " ")] = f"{found} ± {spread} at step {step}"
+    rows["options"] = ", ".join(f"{k}={v}" for k, v in _table(said.get("config")).items())
+    rows["versions"] = ", ".join(f"{k} {v}" for k, v in _table(said.get("versions")).items())
+    for name, text in rows.items():
+        if text:
+            table.add_row(name, Text(printable(text)))
+    out.print(table)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    """A table in a file, or none."""
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any, form: str) -> str:
+    """A number in a file, or whatever is in its place."""
+    try:
+        return format(value, form)
+    except (ArithmeticError, TypeError, ValueError):
+        return str(value)
+
+
+def _policy_path(path: Path) -> Path:
+    file = policies.locate(path)
+    if path.is_dir() and not file.exists():
+        directory.read_config(path)
+        raise DiscError(
+            f"{path}: this run has saved no policy yet; it will at its first checkpoint."
+        )
+    return file
+
+
+def _open(path: Path, env: str | None) -> tuple[policies.PolicyFile, Maker]:
+    """A policy file and what makes its environment."""
+    file = policies.read(_policy_path(path))
+    recipe, kwargs = file.info.get("env"), file.info.get("env_kwargs")
+    if env is None:
+        return file, Maker.from_file(path, recipe, kwargs, f"add `--env {recipe}`")
+    return file, Maker(env, _table(kwargs) if Maker(env).name == recipe else {})
+
+
+def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:
+    spec = describe(env, maker.name)
+    acting = file.policy
+    if (spec.observation_shape, spec.action_shape) != (
+        acting.observation_shape,
+        acting.action_shape,
+    ):
+        raise DiscError(
+            f"{maker.name}: has observations {spec.observation_shape} and actions "
+            f"{spec.action_shape}, and the policy is for {acting.observation_shape} and "
+            f"{acting.action_shape}."
+        )

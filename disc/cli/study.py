@@ -1,0 +1,120 @@
+"""`disc sweep`, `disc reproduce` and `disc report`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from disc import host, report
+from disc.cli import display as cli_display
+from disc.cli.display import out
+from disc.cli.options import Report, Reproduce, Sweep, Sweeping
+from disc.envs.factory import Maker
+from disc.envs.pool import borrowed, describe
+from disc.run import terminal
+from disc.run.training import check_counts
+from disc.study import estimate, spec, sweep
+from disc.study.local import Local
+from disc.study.spec import Experiment
+from disc.study.sweep import Backend, Board, Status
+from disc.types import DiscError
+
+live = terminal.Speaker()  # wraps, as a live table must
+
+
+def tell(text: str) -> None:
+    """A line on standard error."""
+    live.print(text, markup=False, soft_wrap=True)
+
+
+def sweep_file(command: Sweep) -> None:
+    """`disc sweep`."""
+    _sweep(spec.read(command.file), Path("runs", command.file.stem), command.run)
+
+
+def reproduce(command: Reproduce) -> None:
+    """`disc reproduce`; all of the paper's experiments share runs, so they share a directory."""
+    _sweep(spec.find(command.name), Path("runs", "paper"), command.run)
+
+
+def make_report(command: Report) -> None:
+    """`disc report`."""
+    out.print(f"{report.write(command.directory, command.out)}", markup=False)
+
+
+def _sweep(experiment: Experiment, default: Path, options: Sweeping) -> None:
+    _check(options)
+    if options.scale != 1.0:
+        default = default.with_name(f"{default.name}_x{options.scale:g}")
+    root = options.out or default
+    experiment = replace(experiment, scale=options.scale, cut=options.steps)
+    chosen = experiment.narrowed(options.seeds, options.tasks, options.algos)
+    found = sweep.look(root, chosen.cells())
+    _check_environments(found)
+    jobs = options.jobs or host.available_cores()
+    if chosen.shortened:
+        tell(f"{experiment.name}: {chosen.shortened}.")
+    if options.dry_run:
+        out.print(cli_display.plan(found, estimate.estimate(found, jobs, tell), jobs))
+        return
+    backend = _backend(options, jobs)
+    sweep.write_down(root, experiment)
+    try:
+        with cli_display.Display(live) as display:
+            state = sweep.run(root, found, backend, options.retries, display)
+    except KeyboardInterrupt as stopped:
+        saved = str(stopped) or "all runs are saved"
+        tell(f"Stopped; {saved}. The same command goes on with them.")
+        sys.exit(130)
+    _finish(root, state)
+
+
+def _finish(root: Path, state: Board) -> None:
+    """Say what failed, and report on what there is."""
+    for cell, reason in state.failed.items():
+        log = root / sweep.LOGS / f"{cell.path}.log"
+        tell(f"{cell.path} failed: {reason} (its output: {log})")
+    try:
+        out.print(f"Report: {report.write(root)}", markup=False)
+    except DiscError as error:
+        if not state.failed:
+            raise
+        tell(str(error))
+    if state.failed:
+        sys.exit(1)
+
+
+def _check_environments(found: list[Status]) -> None:
+    """Make each environment that will be needed once, rather than fail in every process.
+
+    Raises:
+        DiscError: there is none of that name, or nothing here learns it.
+    """
+    cells = [status.cell for status in found if not status.done]
+    makers = {
+        (cell.task, json.dumps(cell.arm.env_kwargs)): Maker(cell.task, cell.arm.env_kwargs)
+        for cell in cells
+    }
+    for maker in makers.values():
+        with borrowed(maker) as env:
+            describe(env, maker.name)
+
+
+def _check(options: Sweeping) -> None:
+    check_counts(steps=options.steps, jobs=options.jobs)
+    for seed in options.seeds:
+        check_counts(seed=seed)
+    if not 0.0 < options.scale <= 1.0:
+        raise DiscError(f"--scale must be above 0 and at most 1, not {options.scale:g}.")
+    if options.retries < 0:
+        raise DiscError(f"--retries must be at least 0, not {options.retries}.")
+
+
+def _backend(options: Sweeping, jobs: int) -> Backend:
+    if options.ray is None:
+        return Local(jobs)
+    from disc.study.ray import Cluster
+
+    return Cluster.connect(options.ray, options.jobs)

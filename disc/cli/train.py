@@ -1,0 +1,165 @@
+"""`disc train`, `disc resume` and `disc check`."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import signal
+import sys
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+from rich.table import Table
+from rich.text import Text
+from tyro.conf import OmitArgPrefixes
+
+from disc.algos import ALGORITHMS
+from disc.cli.display import err, out
+from disc.cli.options import Check, Resume, Train, Watch
+from disc.cli.policy import watch
+from disc.envs import diagnose
+from disc.envs.factory import Maker
+from disc.learning.config import Preset, make_config
+from disc.report import plots
+from disc.run.agent import AGENTS, Agent, resume
+from disc.run.directory import check_free, resume_command
+from disc.run.loop import SAVED
+from disc.run.training import Plan, check_counts
+from disc.video import record
+
+
+def with_options(cli_args: list[str]) -> type:
+    """`Train` joined with the options of the algorithm and the preset that are chosen."""
+    algorithm = ALGORITHMS[_chosen(cli_args, "--algo", ALGORITHMS, Train.algo)]
+    preset = _chosen(cli_args, "--preset", get_args(Preset), Train.preset)
+    config = make_config(algorithm, {}, preset)
+    return dataclasses.make_dataclass(
+        "Train",
+        [
+            ("run", Annotated[Train, OmitArgPrefixes]),
+            (
+                "config",
+                Annotated[algorithm.Config, OmitArgPrefixes],
+                dataclasses.field(default_factory=lambda: config),
+            ),
+        ],
+        frozen=True,
+    )
+
+
+def _chosen(cli_args: list[str], option: str, choices: Collection[str], default: str) -> str:
+    """The value of an option, before all others are known."""
+    for word, following in itertools.pairwise([*cli_args, ""]):
+        name, _, value = word.partition("=")
+        if name == option and (value or following) in choices:
+            default = value or following
+    return default
+
+
+def train(command: Any) -> None:
+    """`disc train`."""
+    options: Train = command.run
+    if options.out is not None:
+        check_free(options.out)
+    plan = Plan(options.steps, options.eval_every, options.eval_episodes, options.checkpoint_every)
+    plan.check()
+    agent = AGENTS[options.algo](
+        options.env,
+        seed=options.seed,
+        num_envs=options.num_envs,
+        threads=options.threads,
+        env_kwargs=_values(options.env_kwargs),
+        preset=options.preset,
+        **dataclasses.asdict(command.config),
+    )
+    if options.video:
+        record.check(agent.maker.make)
+    directory = options.out or _claim_directory(options)
+    with agent:
+        _finish(
+            directory,
+            agent.maker.cli_args,
+            lambda: agent.learn(
+                options.steps,
+                out=directory,
+                eval_every=options.eval_every,
+                eval_episodes=options.eval_episodes,
+                checkpoint_every=options.checkpoint_every,
+                on_nan=options.on_nan,
+            ),
+        )
+    if options.video:
+        watch(Watch(directory, seconds=10.0, env=options.env))
+
+
+def resume_run(command: Resume) -> None:
+    """`disc resume`."""
+    run, env, threads = command.run, command.env, command.threads
+
+    def learn() -> Agent:
+        return resume(run, command.steps, env=env, threads=threads, on_nan=command.on_nan)
+
+    _finish(run, ["--env", env] if env else [], learn)
+
+
+def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent]) -> None:
+    """Train, then draw the curves; if interrupted, say how to resume."""
+    try:
+        agent = learn()
+    except KeyboardInterrupt as stop:
+        how = "Stopped" if SAVED in stop.args else "Stopped without saving"
+        err.print(f"{how}. Resume with: {resume_command(directory, cli_args)}", markup=False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing left to stop
+        sys.exit(130)
+    plots.curves([directory], directory / "curve.png")
+    if any("is/rho_last" in row for row in agent.metrics):
+        plots.diagnostics([directory], directory / "weights.png")
+    last = next((row for row in reversed(agent.metrics) if "eval/return" in row), None)
+    score = (
+        f" Evaluated at {last['eval/return']:,.1f} ± {last['eval/return_std']:,.1f}."
+        if last
+        else ""
+    )
+    out.print(f"{agent.state.step:,} steps in {agent.elapsed:,.0f} s.{score}")
+    out.print(
+        f"Run directory: {directory} (policy.disc, progress.csv, curve.png, events/)", markup=False
+    )
+
+
+def _claim_directory(options: Train) -> Path:
+    """Make a new directory under runs/; also safe if several runs start at once."""
+    env = options.env.replace("/", "-").replace(":", "-")
+    base = Path("runs", f"{env}_{options.algo}_seed{options.seed}")
+    for number in itertools.count(1):
+        path = base if number == 1 else base.with_name(f"{base.name}_{number}")
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            break
+    return path
+
+
+def _values(texts: dict[str, str]) -> dict[str, Any]:
+    """Keyword arguments from the command line: JSON, or else text."""
+    values: dict[str, Any] = dict(texts)
+    for name, text in texts.items():
+        with suppress(ValueError):
+            values[name] = json.loads(text)
+    return values
+
+
+def check(command: Check) -> None:
+    """`disc check`; exits with status 1 if there are problems."""
+    check_counts(steps=command.steps, seed=command.seed)
+    maker = Maker(command.env, _values(command.env_kwargs))
+    with err.status(f"Trying {maker.name} …"):
+        found = diagnose.check(maker, command.steps, command.seed)
+    marks = {"good": "[green]good[/]", "note": "[yellow]note[/]", "problem": "[red]problem[/]"}
+    table = Table(title=maker.name, title_justify="left", box=None, show_header=False)
+    for kind, text in found:
+        table.add_row(marks[kind], Text(text))
+    out.print(table)
+    if any(kind == "problem" for kind, _ in found):
+        sys.exit(1)

@@ -1,0 +1,186 @@
+"""Making environments: from a short name, a Gymnasium id, a function, or an environment."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+
+from disc.envs.tasks import TASKS
+from disc.types import DiscError
+
+Source = str | gym.Env[Any, Any] | Callable[..., gym.Env[Any, Any]]
+
+
+CHOOSE = "name it with env, and env_kwargs if it takes some"
+HARMLESS = 10_000  # number in what a file gives to an environment
+
+
+@dataclass
+class Maker:
+    """Makes environments of one kind.
+
+    Args:
+        source: a task's short name, a Gymnasium id, `package.module:factory`, an environment, or
+            a function that makes one.
+        kwargs: for `gymnasium.make` or the function.
+    """
+
+    source: Source
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_file(cls, path: Any, recipe: Any, kwargs: Any, how: str = CHOOSE) -> Maker:
+        """What a file names, if that imports, opens and prolongs nothing of the file's choice.
+
+        Args:
+            path: the file.
+            recipe: what it names.
+            kwargs: and with which keyword arguments.
+            how: what to do if it is to be made after all.
+
+        Raises:
+            DiscError: it names a function to import, a file or a large number, which a stranger may
+                have chosen.
+        """
+        if not isinstance(recipe, str):
+            raise DiscError(f"{path}: its environment was made in Python; name one with env.")
+        if not isinstance(kwargs, dict) or (maker := cls(recipe, kwargs)).cli_args:
+            given = f" with {kwargs!r}" if kwargs else ""
+            raise DiscError(
+                f"{path}: says its environment is made by {recipe!r}{given}, and that is not for a "
+                f"file to choose; if you trust it, {how}."
+            )
+        return maker
+
+    @property
+    def single(self) -> bool:
+        """Whether the source is one environment, which is there only once."""
+        return isinstance(self.source, gym.Env)
+
+    @property
+    def name(self) -> str:
+        """What to call the environment in messages and files."""
+        if isinstance(self.source, str):
+            return TASKS[self.source].id if self.source in TASKS else self.source
+        if isinstance(self.source, gym.Env):
+            spec = self.source.spec
+            return spec.id if spec else type(self.source.unwrapped).__name__
+        return getattr(self.source, "__name__", type(self.source).__name__)
+
+    @property
+    def recipe(self) -> str | None:
+        """How another process can make it again; None for objects and functions."""
+        return self.name if isinstance(self.source, str) else None
+
+    @property
+    def cli_args(self) -> list[str]:
+        """The arguments that name it to `disc`, if a file may not choose it."""
+        recipe = self.recipe
+        chosen = recipe is not None and (":" in recipe or _reaches_out(self.kwargs))
+        return ["--env", recipe] if recipe and chosen else []
+
+    def make(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
+        """A new environment.
+
+        Raises:
+            DiscError: there is no such environment, it can't be imported, or it can't be copied.
+        """
+        kwargs = {**self.kwargs, **({"render_mode": render_mode} if render_mode else {})}
+        if isinstance(self.source, str):
+            factory = _factory(self.source)
+            return _call(factory, self.name, kwargs) if factory else _make(self.name, kwargs)
+        if not isinstance(self.source, gym.Env):
+            if not callable(self.source):
+                raise DiscError(
+                    f"{self.name}: is a {type(self.source).__name__}, and a gymnasium.Env, its id "
+                    "or a function that makes one is needed; num_envs gives several."
+                )
+            return _call(self.source, self.name, kwargs)
+        if self.source.spec is not None:
+            with suppress(DiscError):  # a wrapper may not say how it was made
+                return _make(self.source.spec, kwargs)
+        try:
+            return copy.deepcopy(self.source)
+        except Exception as error:
+            raise DiscError(
+                f"{self.name}: a second environment is needed and this one can't be copied "
+                f"({said(error)}); pass a function that makes one instead."
+            ) from error
+
+
+def _reaches_out(value: Any) -> bool:
+    """Whether there is text in a value that may be the path of a file or a name to import, or a
+    number that may be of simulated steps without end (MuJoCo's `frame_skip`).
+    """
+    if isinstance(value, str):
+        return value.startswith((".", "~")) or any(sign in value for sign in "/\\:")
+    if isinstance(value, int | float):
+        return not abs(value) <= HARMLESS
+    inner = value.values() if isinstance(value, Mapping) else value
+    return isinstance(value, Mapping | list | tuple) and any(map(_reaches_out, inner))
+
+
+def _factory(source: str) -> Callable[..., gym.Env[Any, Any]] | None:
+    """The function behind `package.module:factory`; None if `source` is a Gymnasium id."""
+    module, colon, name = source.partition(":")
+    if not colon or re.search(r"-v\d+$", name):
+        return None
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # it may lie in the current folder
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise DiscError(f"{source}: can't be imported ({said(error)}).") from error
+
+
+def _call(
+    factory: Callable[..., gym.Env[Any, Any]], name: str, kwargs: Mapping[str, Any]
+) -> gym.Env[Any, Any]:
+    try:
+        env = factory(**kwargs)
+    except Exception as error:
+        raise DiscError(f"{name}: making the environment failed ({said(error)}).") from error
+    if not isinstance(env, gym.Env):
+        raise DiscError(f"{name}: made a {type(env).__name__}, not a gymnasium.Env.")
+    return env
+
+
+def _make(id: Any, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    _redirect_mujoco_warnings()
+    try:
+        return gym.make(id, disable_env_checker=True, **kwargs)
+    except gym.error.DependencyNotInstalled as error:
+        raise DiscError(
+            f"{id}: a package it needs is missing ({said(error)}); install it and try again."
+        ) from error
+    except (gym.error.Error, ImportError) as error:
+        raise DiscError(
+            f"{id}: no such environment ({said(error)}); `disc list` shows the paper's tasks, and "
+            "any Gymnasium id or package.module:factory works too."
+        ) from error
+    except Exception as error:
+        raise DiscError(f"{id}: making the environment failed ({said(error)}).") from error
+
+
+def _redirect_mujoco_warnings() -> None:
+    """Let MuJoCo warn by `logging`, not by a MUJOCO_LOG.TXT in whatever folder one is in."""
+    with suppress(ImportError):
+        import mujoco
+
+        mujoco.set_mju_user_warning(logging.getLogger("disc.mujoco").info)
+
+
+def said(error: BaseException) -> str:
+    """The first line of what an error says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

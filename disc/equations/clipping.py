@@ -1,0 +1,151 @@
+"""The objectives: what is clipped, and what holds the new policy near the old one.
+
+`joint_clip` is PPO's, `dimension_clip` is DISC's; the difference between the two is the paper.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from disc.equations import distributions, importance
+
+
+def _clip_against(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> jax.Array:
+    """Log of κ·min(κρ, κ·clip_ε(ρ)), κ = sgn Â: bounded only on the side Â pushes towards."""
+    above = jnp.minimum(log_ratio, jnp.log1p(epsilon))
+    below = jnp.maximum(log_ratio, jnp.log1p(-epsilon))
+    return jnp.where(advantage > 0.0, above, below)
+
+
+def joint_clip(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> jax.Array:
+    """PPO's clipped weight w (eq. 1): w·Â = min(ρÂ, clip_ε(ρ)Â).
+
+    w = min(ρ, 1+ε) where Â > 0 and max(ρ, 1−ε) where Â < 0, with ρ = ∏_d ρ_d. Where ρ is beyond
+    its bound, w is constant: the sample's gradient vanishes whole.
+
+    Args:
+        log_ratio: log ρ_d, (M, D).
+        advantage: Â, (M,).
+        epsilon: ε in [0, 1).
+
+    Returns:
+        w, (M,).
+    """
+    return importance.ratio(_clip_against(importance.joint(log_ratio), advantage, epsilon))
+
+
+def dimension_clip(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> jax.Array:
+    """DISC's clipped weight w (eq. 2): each dimension is clipped by itself.
+
+    w = ∏_d min(ρ_d, 1+ε) where Â > 0 and ∏_d max(ρ_d, 1−ε) where Â < 0. The gradient of w
+    vanishes only where every dimension is beyond its bound (or w beyond e^60, see
+    `importance.ratio`). With D = 1 this is `joint_clip`.
+
+    Args:
+        log_ratio: log ρ_d, (M, D).
+        advantage: Â, (M,).
+        epsilon: ε in [0, 1).
+
+    Returns:
+        w, (M,).
+    """
+    clipped = _clip_against(log_ratio, advantage[:, None], epsilon)
+    return importance.ratio(importance.joint(clipped))
+
+
+def clipped(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> jax.Array:
+    """Where the clip holds ρ constant, for log ρ and Â of equal or broadcastable shapes."""
+    above = (advantage > 0.0) & (log_ratio > jnp.log1p(epsilon))
+    below = (advantage < 0.0) & (log_ratio < jnp.log1p(-epsilon))
+    return above | below
+
+
+def is_penalty(log_ratio: jax.Array, mask: jax.Array) -> jax.Array:
+    """J_IS = ½ mean (Σ_d log ρ_d)² over the rows where `mask` is 1 (paper, section 4.1).
+
+    Args:
+        log_ratio: log ρ_d, (M, D).
+        mask: (M,), 1 for samples of the newest batch.
+
+    Returns:
+        A scalar; 0 if no row counts.
+    """
+    squared = jnp.square(importance.joint(log_ratio))
+    return 0.5 * jnp.sum(mask * squared) / jnp.maximum(jnp.sum(mask), 1.0)
+
+
+def kl_penalty(
+    mean: jax.Array,
+    log_std: jax.Array,
+    old_mean: jax.Array,
+    old_log_std: jax.Array,
+    mask: jax.Array,
+) -> jax.Array:
+    """J_KL = mean KL(π_old ‖ π) over the rows where `mask` is 1 (paper, section 5.3).
+
+    Args:
+        mean: u, (M, D), of the current policy.
+        log_std: log σ, broadcastable to (M, D).
+        old_mean: m, (M, D), of the behaviour policy.
+        old_log_std: log s, broadcastable to (M, D).
+        mask: (M,), 1 for samples of the newest batch.
+
+    Returns:
+        A scalar; 0 if no row counts.
+    """
+    kl = distributions.gaussian_kl(old_mean, old_log_std, mean, log_std)
+    return jnp.sum(mask * kl) / jnp.maximum(jnp.sum(mask), 1.0)
+
+
+def switch(objective: Any, penalty: Any, penalty_value: jax.Array, limit: jax.Array | float) -> Any:
+    """The gradient to descend within a trust region J ≤ J_targ, without a penalty factor.
+
+    g = ∇L             where J ≤ J_targ
+    g = ∇J ‖∇L‖ / ‖∇J‖  elsewhere
+
+    Inside the region only the objective counts, outside only the way back. This is the switching
+    gradient method for a constrained problem (Polyak, 1967; in RL Xu et al., 2021). Scaling ∇J to
+    the objective's norm keeps Adam's second moments comparable across the switch.
+
+    Args:
+        objective: ∇L, a tree of arrays.
+        penalty: ∇J, of the same structure.
+        penalty_value: J, a scalar.
+        limit: J_targ, a scalar.
+
+    Returns:
+        g, of the same structure.
+    """
+    scale = _norm(objective) / jnp.maximum(_norm(penalty), 1e-30)
+    inside = penalty_value <= limit
+    return jax.tree.map(lambda o, p: jnp.where(inside, o, scale * p), objective, penalty)
+
+
+def _norm(tree: Any) -> jax.Array:
+    return jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)))
+
+
+def clipped_value_loss(
+    value: jax.Array, target: jax.Array, old_value: jax.Array, epsilon: float | None
+) -> jax.Array:
+    """½ max((V − T)², (V_old + clip(V − V_old, ±ε) − T)²), (M,); plain ½(V − T)² if ε is None."""
+    loss = jnp.square(value - target)
+    if epsilon is not None:
+        held = old_value + jnp.clip(value - old_value, -epsilon, epsilon)
+        loss = jnp.maximum(loss, jnp.square(held - target))
+    return 0.5 * loss
+
+
+def adapt(alpha: float, penalty: float, target: float) -> float:
+    """α doubles if the penalty exceeds 1.5 J_targ, halves if below J_targ/1.5 (eq. 3).
+
+    It stays within [2⁻¹⁰, 64], as in the authors' code.
+    """
+    if penalty > 1.5 * target:
+        alpha = 2.0 * alpha
+    elif penalty < target / 1.5:
+        alpha = 0.5 * alpha
+    return min(max(alpha, 2.0**-10), 64.0)

@@ -1,0 +1,311 @@
+"""What the policy-gradient algorithms have in common: the state, acting, reading, measuring.
+
+`improve` is an iteration of PPO, PPO-AMBER and DISC, which bring two functions: `estimate`, which
+reads the replay and decides what to learn from, and `policy_loss`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc import seeding
+from disc.equations import clipping, distributions, importance
+from disc.learning import memory, minibatch, networks, normalize, optim
+from disc.learning import replay as replays
+from disc.learning.minibatch import Parts, Rows, Table
+from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.normalize import Normalizer, Scale
+from disc.learning.replay import BatchReplay
+from disc.learning.snapshot import Estimate
+from disc.policy.policies import Gaussian
+from disc.types import Floats, Metrics, Rollout, Spec
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Everything that changes during a run, but the replay and the environments."""
+
+    policy: optim.Learner  # of a GaussianPolicy
+    value: optim.Learner  # of an MLP, S → 1
+    normalizer: Normalizer
+    seed: int  # all randomness derives from the seed and these counters
+    step: int  # environment steps taken
+    iteration: int  # updates done
+
+    def parameters(self) -> dict[str, Any]:
+        """What a policy file holds."""
+        return {"policy": self.policy.parameters, "value": self.value.parameters}
+
+    def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
+        """This fresh state with the networks and statistics of another run."""
+        return replace(
+            self,
+            policy=self.policy._replace(parameters=parameters["policy"]),
+            value=self.value._replace(parameters=parameters["value"]),
+            normalizer=normalizer,
+        )
+
+
+@dataclass(frozen=True)
+class ActorCritic(Networks):
+    """The state of an algorithm that learns from whole rollouts."""
+
+    replay: BatchReplay
+
+
+State = TypeVar("State", bound=ActorCritic)
+
+
+def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict[str, Any]:
+    """The fields of a fresh `ActorCritic`, both networks with Adam."""
+    memory.check_batches(config, length, spec)
+    policy, value = init_networks(config, spec, seed)
+    return {
+        "policy": optim.init(policy),
+        "value": optim.init(value),
+        "normalizer": normalize.init(spec.observation_size, num_envs),
+        "replay": replays.init(length, config.horizon, spec),
+        "seed": seed,
+        "step": 0,
+        "iteration": 0,
+    }
+
+
+def init_networks(
+    config: Any, spec: Spec, seed: int, value_inputs: int | None = None, value_gain: float = 1.0
+) -> tuple[GaussianPolicy, MLP]:
+    """Orthogonal weights, policy head of gain 0.01, σ = 1 or as `initial_std` says.
+
+    Args:
+        config: names the widths.
+        spec: the environment's.
+        seed: the run's.
+        value_inputs: of the value network; S if None.
+        value_gain: of its head.
+    """
+    rng = seeding.generator(seed, seeding.NETWORKS)
+    s, d, widths = spec.observation_size, spec.action_size, config.widths
+    log_std = jnp.asarray(initial_log_std(getattr(config, "initial_std", None), spec))
+    policy = GaussianPolicy(networks.init_mlp(rng, (s, *widths, d), head_gain=0.01), log_std)
+    value = networks.init_mlp(rng, (value_inputs or s, *widths, 1), head_gain=value_gain)
+    return policy, value
+
+
+def initial_log_std(share: float | None, spec: Spec) -> Floats:
+    """Log σ_d = log(share · ½ (high_d − low_d)), (D,); 0 where the range is infinite.
+
+    Args:
+        share: of half the action range; log σ = 0 if None.
+        spec: the environment's, with its action bounds.
+    """
+    half = 0.5 * (spec.action_high.astype(np.float64) - spec.action_low)
+    known = np.isfinite(half) & (half > 0.0)
+    if share is None:
+        known = np.zeros_like(known)
+    return np.log(np.where(known, (share or 1.0) * half, 1.0)).astype(np.float32)
+
+
+def act(config: Any, spec: Spec, state: Networks) -> Gaussian:
+    """The current policy: frozen, in numpy."""
+    policy: GaussianPolicy = jax.tree.map(np.asarray, state.policy.parameters)
+    scale = normalize.scale(state.normalizer)
+    return Gaussian(
+        weights=tuple(layer.weight for layer in policy.mean),  # type: ignore[misc]
+        biases=tuple(layer.bias for layer in policy.mean),  # type: ignore[misc]
+        log_std=policy.log_std,  # type: ignore[arg-type]
+        observation_mean=scale.mean,
+        observation_inverse_std=scale.inverse_std,
+        observation_clip=normalize.CLIP,
+        observation_shape=spec.observation_shape,
+        action_low=spec.action_low,
+        action_high=spec.action_high,
+        action_shape=spec.action_shape,
+        clip_actions=config.clip_actions,
+    )
+
+
+explore = act
+"""The behaviour policy of the next rollout: it samples."""
+
+
+def observe(config: Any, state: State, rollout: Rollout) -> State:
+    """The state after a rollout: statistics moved, batch stored."""
+    return replace(
+        state,
+        normalizer=normalize.update(state.normalizer, rollout, config.gamma),
+        replay=replays.push(state.replay, rollout, state.iteration),
+        step=state.step + len(rollout.reward),
+    )
+
+
+Estimator = Callable[[Any, GaussianPolicy, MLP, Scale, BatchReplay], Estimate]
+
+
+def improve(
+    config: Any,
+    state: State,
+    threads: int,
+    estimate: Estimator,
+    policy_loss: minibatch.Loss,
+    coefficients: Any = (),
+) -> tuple[State, Metrics]:
+    """Read the replay, draw the minibatches, and move policy and value by their losses.
+
+    Args:
+        config: the algorithm's.
+        state: as `observe` left it.
+        threads: 2 or more update the policy and the value network side by side.
+        estimate: reads the replay.
+        policy_loss: of some rows.
+        coefficients: passed on to the policy loss.
+
+    Returns:
+        The state after the iteration, and what was measured.
+    """
+    clock = time.perf_counter()
+    table = read(config, state, estimate)
+    found = table.estimate
+    was_read = time.perf_counter()
+
+    drawn = minibatch.draw(
+        seeding.generator(state.seed, seeding.MINIBATCHES, state.iteration),
+        np.asarray(state.replay.age),
+        np.asarray(found.included),
+        config.horizon,
+        config.epochs,
+        config.gradient_steps,
+    )
+    progressed = state.step - config.horizon
+    learning_rate = optim.anneal(
+        config.learning_rate, config.learning_rate_floor, progressed, config.anneal_steps
+    )
+    policy_rate = GaussianPolicy(learning_rate, config.std_rate * learning_rate)  # type: ignore[arg-type]
+    rows = config.horizon // config.gradient_steps
+
+    def descend(
+        loss: minibatch.Loss, learner: optim.Learner, rate: Any, coefficients: Any
+    ) -> tuple[optim.Learner, dict[str, jax.Array]]:
+        return minibatch.descend(loss, config, rows, learner, table, drawn, rate, coefficients)
+
+    (policy, policy_measured), (value, value_measured) = minibatch.together(
+        threads,
+        lambda: descend(policy_loss, state.policy, policy_rate, coefficients),
+        lambda: descend(value_loss, state.value, learning_rate, ()),
+    )
+    metrics = {
+        **_summary(config, policy_measured, value_measured),
+        **{name: float(x) for name, x in found.measured.items()},
+        **describe(policy.parameters),
+        "train/learning_rate": learning_rate,
+        "time/reading": was_read - clock,
+        "time/updating": time.perf_counter() - was_read,
+    }
+    state = replace(state, policy=policy, value=value, iteration=state.iteration + 1)
+    return state, metrics
+
+
+def read(config: Any, state: ActorCritic, estimate: Estimator) -> Table:
+    """What the current networks say about the replay."""
+    scale = normalize.scale(state.normalizer)
+    found = estimate(config, state.policy.parameters, state.value.parameters, scale, state.replay)
+    return Table(state.replay, scale, jax.block_until_ready(found))
+
+
+def describe(policy: GaussianPolicy) -> Metrics:
+    """What is logged about every policy."""
+    return {
+        "train/entropy": float(distributions.entropy(policy.log_std)),
+        "train/std": float(np.mean(np.exp(policy.log_std))),
+    }
+
+
+def value_loss(config: Any, value: MLP, rows: Rows, _: Any) -> Parts:
+    """Clipped squared error against the target, times the value coefficient."""
+    predicted = networks.forward(value, rows.observation)[:, 0]
+    epsilon = config.epsilon if config.value_clip else None
+    loss = clipping.clipped_value_loss(predicted, rows.target, rows.value, epsilon)
+    return Parts(
+        numerator=config.value_coefficient * jnp.sum(rows.mask * loss),
+        denominator=jnp.sum(rows.mask),
+        penalty=0.0,
+        measured={"value_loss": loss},
+    )
+
+
+def ratio_of(policy: GaussianPolicy, rows: Rows) -> tuple[jax.Array, jax.Array]:
+    """(log ρ_{t,d}, mean u(s)) of some rows under a policy, both (M, D)."""
+    mean = networks.forward(policy.mean, rows.observation)
+    log_ratio = importance.log_ratio(
+        rows.action, mean, policy.log_std[None], rows.mean, rows.log_std
+    )
+    return log_ratio, mean
+
+
+def measure_ratio(
+    policy: GaussianPolicy,
+    rows: Rows,
+    mean: jax.Array,
+    log_ratio: jax.Array,
+    objective: jax.Array,
+    clipped: jax.Array,
+) -> dict[str, jax.Array]:
+    """What is logged about importance weights at each gradient step, (M,) each.
+
+    Args:
+        policy: the current policy.
+        rows: the samples.
+        mean: u(s), (M, D).
+        log_ratio: log ρ_{t,d}, (M, D).
+        objective: each sample's clipped w·Â, (M,).
+        clipped: which dimensions have no gradient, (M, D) or (M, 1).
+    """
+    log_rho = importance.joint(log_ratio)
+    return {
+        "objective": objective,
+        "rho": 1.0 + jnp.abs(importance.ratio(log_rho) - 1.0),
+        "rho_d": 1.0 + jnp.mean(jnp.abs(importance.ratio(log_ratio) - 1.0), axis=1),
+        "vanished": jnp.all(clipped, axis=1).astype(jnp.float32),
+        "clipped_dimensions": jnp.mean(clipped.astype(jnp.float32), axis=1),
+        "j_is": 0.5 * jnp.square(log_rho),
+        "kl": distributions.gaussian_kl(rows.mean, rows.log_std, mean, policy.log_std[None]),
+    }
+
+
+def measure_step(policy: GaussianPolicy, rows: Rows) -> dict[str, jax.Array]:
+    """What is logged about one step away from the policy that collected the rows; scalars."""
+    log_ratio, mean = ratio_of(policy, rows)
+    log_rho = importance.joint(log_ratio)
+    kl = distributions.gaussian_kl(rows.mean, rows.log_std, mean, policy.log_std[None])
+    return {
+        "train/objective": jnp.mean(importance.ratio(log_rho) * rows.advantage),
+        "is/kl": jnp.mean(kl),
+        "is/j_is": 0.5 * jnp.mean(jnp.square(log_rho)),
+        "is/rho_last": 1.0 + importance.deviation(log_rho),
+        "is/rho_d_last": 1.0 + importance.deviation(log_ratio),
+    }
+
+
+def _summary(config: Any, policy: dict[str, jax.Array], value: dict[str, jax.Array]) -> Metrics:
+    """Means over an iteration's gradient steps, or over its last epoch's."""
+
+    def over(values: jax.Array, last_epoch: bool = False) -> float:
+        steps = np.asarray(values)
+        return float(np.mean(steps[-config.gradient_steps :] if last_epoch else steps))
+
+    return {
+        "train/objective": over(policy["objective"]),
+        "train/value_loss": over(value["value_loss"]),
+        "is/j_is": over(policy["newest/j_is"]),
+        "is/kl": over(policy["newest/kl"]),
+        "is/rho_last": over(policy["rho"], last_epoch=True),
+        "is/rho_d_last": over(policy["rho_d"], last_epoch=True),
+        "is/vanished": over(policy["vanished"], last_epoch=True),
+        "is/clipped_dimensions": over(policy["clipped_dimensions"], last_epoch=True),
+    }

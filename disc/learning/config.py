@@ -1,0 +1,308 @@
+"""Options that algorithms share; each algorithm's file adds its own.
+
+A field's docstring is its help text; its default names its source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from disc.learning.algorithm import Algorithm
+from disc.types import DiscError
+
+Preset = Literal["recommended", "paper"]
+"""`recommended` is what the fields default to, `paper` the settings of the paper."""
+DEFAULT_PRESET: Preset = "paper"
+"""Until the recommended settings have been measured on all tasks."""
+OLD_PRESET: Preset = "paper"
+"""Of runs and policies that do not name theirs: they are older than the other one."""
+LARGEST = 2**62  # of an option: what is beyond can't be counted
+
+
+@dataclass(frozen=True)
+class CommonConfig:
+    """Options of every algorithm."""
+
+    paper: ClassVar[dict[str, Any]] = {}
+    """The options that the preset `paper` sets otherwise than by default."""
+
+    horizon: int = 2048
+    """N: environment steps in a batch, over all environments (paper, Table A.1)."""
+    gamma: float = 0.99
+    """Discount factor γ (paper, Table A.1, and the originals)."""
+    widths: tuple[int, ...] = (64, 64)
+    """Hidden layers of the policy and of the value network (paper, Table A.1, and ACKTR's
+    published code)."""
+    bootstrap_time_limits: bool = True
+    """Value the final observation of an episode that a time limit ended; the original treats it as
+    terminal."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, naming the option."""
+        convert(self)
+        check = Checker(self)
+        check.at_least(1, "horizon")
+        check.within(0, 1, "gamma")
+        layers = 0 < len(self.widths) <= 100 and min(self.widths) >= 1
+        check("widths", layers, "layers of 1 unit or more, 100 at most")
+
+    @property
+    def at_once(self) -> int:
+        """Steps that are collected before an update; the horizon is one such round or several."""
+        return self.horizon
+
+    @property
+    def unlearned(self) -> int:
+        """Steps at the start after which nothing is learned."""
+        return 0
+
+    def check_num_envs(self, num_envs: int) -> None:
+        """Raise a `DiscError` unless the environments divide the steps collected at once."""
+        if self.at_once % num_envs:
+            option = "horizon" if self.at_once == self.horizon else "steps_per_update"
+            raise DiscError(
+                f"num_envs must divide the {option}, {self.at_once}, and {num_envs} doesn't; give "
+                f"a {option} that {num_envs} divides."
+            )
+
+    def for_task(self, task: str) -> Self:
+        """The config for an environment of this name: fills in what depends on that."""
+        return self
+
+    def for_steps(self, steps: int) -> Self:
+        """The config of a run of so many steps: fills in what depends on that."""
+        return self
+
+    def with_halved_steps(self) -> Self:
+        """The config with every learning rate and trust region halved."""
+        names = [field.name for field in fields(self)]
+        sizes = [n for n in names if "learning_rate" in n or "kl" in n.split("_")]
+        return replace(self, **{name: 0.5 * getattr(self, name) for name in sizes})
+
+
+@dataclass(frozen=True)
+class GaussianConfig(CommonConfig):
+    """Options of the algorithms whose policy is a Gaussian with no bounds."""
+
+    clip_actions: bool = False
+    """Clip actions to their bounds before the environment sees them (authors' code, and the
+    originals of TRPO and Trust-PCL: no)."""
+
+
+@dataclass(frozen=True)
+class OffPolicyConfig(CommonConfig):
+    """Options of DDPG, TD3, SAC and SQL alike."""
+
+    horizon: int = 200
+    """Environment steps between two rows of the record, over all environments, and between two
+    moments where a run can be stopped; does not change what is learned, but for where checkpoints
+    fall (ours)."""
+    steps_per_update: int = 1
+    """Environment steps that are collected before the networks are updated, over all
+    environments (originals)."""
+    updates_per_step: float = 1.0
+    """Gradient steps for every environment step (originals)."""
+    random_steps: int | None = None
+    """Steps at the start with uniformly random actions and no update. By default 10,000 on
+    HalfCheetah and Ant (original of TD3) and on the Humanoids (ours), 1,000 elsewhere."""
+    replay_size: int = 1_000_000
+    """Transitions in the replay; the oldest make room (originals)."""
+    batch_size: int = 256
+    """Transitions in a gradient step."""
+    bootstrap_time_limits: bool = True
+    """Value the final observation of an episode that a time limit ended (originals)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = Checker(self)
+        check.at_least(1, "steps_per_update", "replay_size", "batch_size")
+        check.above_zero("updates_per_step")
+        if self.random_steps is not None:
+            check.at_least(0, "random_steps")
+        steps, updates = self.steps_per_update, self.updates_per_step * self.steps_per_update
+        check(
+            "updates_per_step",
+            updates >= 1 and abs(updates - round(updates)) < 1e-6,
+            f"such that {steps} steps make a whole number of updates",
+        )
+        check("horizon", self.horizon % steps == 0, f"divisible by steps_per_update, {steps}")
+
+    @property
+    def at_once(self) -> int:
+        """Steps that are collected before an update."""
+        return self.steps_per_update
+
+    @property
+    def unlearned(self) -> int:
+        """Steps at the start after which nothing is learned."""
+        assert self.random_steps is not None, "for_task fills it in"
+        return self.random_steps
+
+    @property
+    def updates(self) -> int:
+        """K: gradient steps in an update."""
+        return round(self.updates_per_step * self.steps_per_update)
+
+    @property
+    def rows(self) -> int:
+        """Rows that a network sees in a gradient step."""
+        return self.batch_size
+
+    def for_task(self, task: str) -> Self:
+        """Fill in the number of random steps."""
+        if self.random_steps is not None:
+            return self
+        large = task.startswith(("HalfCheetah-", "Ant-", "Humanoid"))
+        return replace(self, random_steps=10_000 if large else 1_000)
+
+
+@dataclass(frozen=True)
+class BatchConfig(GaussianConfig):
+    """Options of PPO, PPO-AMBER and DISC alike."""
+
+    epochs: int = 10
+    """Passes over the newest batch in an iteration (paper, Table A.1)."""
+    gradient_steps: int = 32
+    """Gradient steps in an epoch; N divided by this is the newest batch's share of a minibatch
+    (paper, Table A.1)."""
+    lam: float = 0.95
+    """λ of the advantage estimator (paper, Table A.1)."""
+    learning_rate: float = 3e-4
+    """Adam's step size β at the start (paper, Table A.1)."""
+    learning_rate_floor: float = 1e-4
+    """The learning rate anneals linearly to 0 but not below this (paper, Table A.1)."""
+    anneal_steps: int | None = None
+    """Environment steps over which the learning rate anneals; may exceed the run's. The run's
+    own steps if None."""
+    initial_std: float | None = None
+    """σ at the start of each action dimension, as a share of half its range (ours); where the
+    range is infinite, and everywhere if None, σ starts at 1 (authors' code)."""
+    std_rate: float = 1.0
+    """Learning rate of log σ as a share of that of the mean (authors' code: 1)."""
+    value_coefficient: float = 0.5
+    """Factor of the value loss (authors' code)."""
+    value_clip: bool = True
+    """Hold the value within ε of its old one, as PPO does with ratios (authors' code)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = Checker(self)
+        check.at_least(1, "epochs", "gradient_steps")
+        check.within(0, 1, "lam")
+        check.at_least(0, "learning_rate_floor", "value_coefficient")
+        check.rate("learning_rate")
+        check.at_least(0, "std_rate")
+        if self.initial_std is not None:
+            check.above_zero("initial_std")
+        check(
+            "learning_rate_floor",
+            self.learning_rate_floor <= self.learning_rate,
+            f"at most the learning rate, {self.learning_rate:g}",
+        )
+        if self.anneal_steps is not None:
+            check.at_least(1, "anneal_steps")
+        check(
+            "horizon",
+            self.horizon % self.gradient_steps == 0,
+            f"divisible by gradient_steps, {self.gradient_steps}",
+        )
+
+    def for_steps(self, steps: int) -> Self:
+        """Anneal over the run's own steps if nothing else is said."""
+        return replace(self, anneal_steps=self.anneal_steps or steps)
+
+
+class Checker:
+    """Raises a `DiscError` that names the option."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def __call__(self, option: str, holds: bool, rule: str) -> None:
+        if not holds:  # also for NaN, for which no comparison holds
+            raise DiscError(f"{option} must be {rule}, not {getattr(self.config, option)!r}.")
+
+    def at_least(self, low: float, *options: str) -> None:
+        for option in options:
+            value = getattr(self.config, option)
+            self(option, low <= value < float("inf"), f"at least {low}")
+
+    def within(self, low: float, high: float, *options: str) -> None:
+        for option in options:
+            self(option, low <= getattr(self.config, option) <= high, f"within [{low}, {high}]")
+
+    def above_zero(self, *options: str) -> None:
+        for option in options:
+            self(option, 0 < getattr(self.config, option) < float("inf"), "above 0")
+
+    def rate(self, *options: str) -> None:
+        for option in options:
+            self(option, 0 < getattr(self.config, option) < 1, "above 0 and below 1")
+
+    def below_one(self, *options: str) -> None:
+        for option in options:
+            self(option, 0 <= getattr(self.config, option) < 1, "at least 0 and below 1")
+
+
+def convert(config: Any) -> None:
+    """Give each option its declared type: a float option given as 1 or np.float32(1) becomes 1.0.
+
+    Raises:
+        DiscError: a value is not of its option's type, or not one of its choices.
+    """
+    check = Checker(config)
+    for name, kind in get_type_hints(type(config)).items():
+        if get_origin(kind) is ClassVar:
+            continue
+        value, optional = getattr(config, name), type(None) in get_args(kind)
+        if value is None and optional:
+            continue
+        kind = next(x for x in get_args(kind) if x is not type(None)) if optional else kind
+        rule, converted = _converted(value, kind)
+        check(name, converted is not None, rule)
+        object.__setattr__(config, name, converted)
+
+
+def _converted(value: Any, kind: Any) -> tuple[str, Any]:
+    """What a value of a type must be, and the value as that type, or None if it is not."""
+    number = not isinstance(value, bool | np.bool_)
+    if kind is bool:
+        return "true or false", None if number else bool(value)
+    if kind is int:
+        whole = number and isinstance(value, Integral) and abs(int(value)) < LARGEST
+        return "a whole number", int(value) if whole else None
+    if kind is float:
+        real = number and isinstance(value, Real)
+        real = real and (not isinstance(value, Integral) or abs(int(value)) < LARGEST)
+        return "a number", float(value) if real else None
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}", value if value in get_args(kind) else None
+    if get_origin(kind) is tuple:
+        several = isinstance(value, list | tuple | np.ndarray)
+        entries = (
+            [_converted(entry, get_args(kind)[0])[1] for entry in value] if several else [None]
+        )
+        return "a list of whole numbers", None if None in entries else tuple(entries)
+    return "text", value if isinstance(value, str) else None
+
+
+def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = DEFAULT_PRESET) -> Any:
+    """The algorithm's config: what is given, over the preset, over the defaults.
+
+    Raises:
+        DiscError: an option that is not the algorithm's, or one that makes no sense.
+    """
+    if preset not in get_args(Preset):
+        choices = ", ".join(get_args(Preset))
+        raise DiscError(f"preset must be one of {choices}, not {preset!r}.")
+    known = [field.name for field in fields(algorithm.Config)]
+    for name in options:
+        if name not in known:
+            raise DiscError(f"{algorithm.NAME} has no option {name}; it has {', '.join(known)}.")
+    if preset == "paper":
+        options = {**algorithm.Config.paper, **options}
+    return algorithm.Config(**options)

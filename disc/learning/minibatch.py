@@ -1,0 +1,258 @@
+"""Index sampling and the compiled update loop.
+
+A minibatch holds m = N / gradient_steps rows of the newest batch and m·(n − 1) rows of the
+n − 1 included old ones, so its size varies with n while every shape stays fixed: the rows go
+through in chunks, in a loop with a dynamic trip count that adds up gradients. A loss that is
+
+    numerator / stop_gradient(denominator) + penalty
+
+(sums over all rows; the penalty counts the newest rows only) can be added up like that,
+because the division comes after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from disc.equations import advantages, clipping
+from disc.learning import normalize, optim
+from disc.learning.normalize import Scale
+from disc.learning.replay import BatchReplay
+from disc.learning.snapshot import Estimate
+
+CHUNK_BATCHES = 2
+"""A chunk has the rows that this many old batches add to a minibatch: 128 by default."""
+
+
+class Table(NamedTuple):
+    """What an iteration learns from, L·N samples; fixed while the networks change."""
+
+    replay: BatchReplay
+    scale: Scale
+    estimate: Estimate
+
+
+class Rows(NamedTuple):
+    """Rows of the table as a loss sees them."""
+
+    observation: jax.Array  # (M, S) normalised
+    action: jax.Array  # (M, D)
+    mean: jax.Array  # (M, D) of the behaviour policy
+    log_std: jax.Array  # (M, D) of the behaviour policy
+    advantage: jax.Array  # (M,) Â, standardised
+    target: jax.Array  # (M,)
+    value: jax.Array  # (M,) V(s_t) before the update
+    mask: jax.Array  # (M,) 1, or 0 for padding
+
+
+class Parts(NamedTuple):
+    """A loss over some rows: numerator / stop_gradient(denominator) + penalty."""
+
+    numerator: jax.Array  # a sum over the rows
+    denominator: jax.Array  # a sum over the rows
+    penalty: jax.Array | float  # a mean, read for the newest rows only
+    measured: dict[str, jax.Array]  # (M,) each, to be averaged and logged
+    limit: jax.Array | None = None  # the penalty is not added, but held below by `switch`
+
+
+Loss = Callable[[Any, Any, Rows, Any], Parts]
+"""(config, parameters, rows, coefficients) → Parts"""
+
+
+class Draw(NamedTuple):
+    """The rows of every minibatch of an iteration."""
+
+    rows: Any  # (steps, m + padded m·(L − 1)) into the table's L·N rows
+    batches: int  # n
+
+
+def draw(
+    rng: np.random.Generator,
+    ages: NDArray[np.int32],
+    included: NDArray[np.bool_],
+    horizon: int,
+    epochs: int,
+    gradient_steps: int,
+) -> Draw:
+    """Choose the rows of all minibatches.
+
+    The newest batch is shuffled anew for each epoch and dealt out; rows of the included old
+    batches are drawn uniformly, with replacement.
+
+    Args:
+        rng: the source of randomness.
+        ages: (L,) age of each slot.
+        included: (L,) which slots to draw from.
+        horizon: N.
+        epochs: passes over the newest batch.
+        gradient_steps: minibatches per pass.
+    """
+    rows = horizon // gradient_steps
+    chunks = -(-(len(ages) - 1) // CHUNK_BATCHES)
+    index = np.zeros((epochs * gradient_steps, rows * (1 + CHUNK_BATCHES * chunks)), np.int32)
+    order = np.tile(np.arange(horizon, dtype=np.int32), (epochs, 1))
+    newest = int(np.flatnonzero(ages == 0)[0])
+    index[:, :rows] = newest * horizon + rng.permuted(order, axis=1).reshape(-1, rows)
+    old = np.flatnonzero(included & (ages > 0)).astype(np.int32)
+    if len(old):
+        drawn = rng.integers(len(old) * horizon, size=(len(index), rows * len(old)), dtype=np.int32)
+        index[:, rows : rows * (1 + len(old))] = old[drawn // horizon] * horizon + drawn % horizon
+    return Draw(index, 1 + len(old))
+
+
+@partial(jax.jit, static_argnames=("loss", "config", "rows"))
+def descend(
+    loss: Loss,
+    config: Hashable,
+    rows: int,
+    learner: optim.Learner,
+    table: Table,
+    drawn: Draw,
+    learning_rate: Any,
+    coefficients: Any,
+) -> tuple[optim.Learner, dict[str, jax.Array]]:
+    """All gradient steps of an iteration for one network.
+
+    Args:
+        loss: gives the `Parts` of a loss for some rows.
+        config: passed on to the loss; static.
+        rows: m, rows of the newest batch in a minibatch; static.
+        learner: parameters and optimiser.
+        table: what to learn from.
+        drawn: the minibatches.
+        learning_rate: Adam's, one for all parameters or a tree as for `optim.step`.
+        coefficients: passed on to the loss; may change without compiling again.
+
+    Returns:
+        The new learner, and what the loss measured: a mean over the rows of each minibatch,
+        (steps,), under its own name, and over the newest rows under `newest/…`.
+    """
+    flat = _columns(table)
+    behaviour_log_std, horizon = table.replay.log_std, table.replay.horizon
+    width = CHUNK_BATCHES * rows
+    count = drawn.batches * rows
+
+    def step(
+        learner: optim.Learner, index: jax.Array
+    ) -> tuple[optim.Learner, dict[str, jax.Array]]:
+        mask = (jnp.arange(len(index)) < count).astype(jnp.float32)
+        advantage = advantages.standardize(flat.advantage[index], flat.weight[index], mask)
+
+        def take(start: jax.Array | int, size: int) -> Rows:
+            def cut(x: jax.Array) -> jax.Array:
+                return jax.lax.dynamic_slice_in_dim(x, start, size)
+
+            at = cut(index)
+            return Rows(
+                normalize.observations(table.scale, flat.observation[at]),
+                flat.action[at],
+                flat.mean[at],
+                behaviour_log_std[at // horizon],
+                cut(advantage),
+                flat.target[at],
+                flat.value[at],
+                cut(mask),
+            )
+
+        def old(parameters: Any, chunk: Rows) -> tuple[jax.Array, Parts]:
+            parts = loss(config, parameters, chunk, coefficients)
+            return parts.numerator, parts
+
+        def add(i: jax.Array, sums: Any) -> Any:
+            chunk = take(rows + i * width, width)
+            gradient, parts = jax.grad(old, has_aux=True)(learner.parameters, chunk)
+            measured = {k: jnp.sum(chunk.mask * v) for k, v in parts.measured.items()}
+            return jax.tree.map(jnp.add, sums, (gradient, parts.denominator, measured))
+
+        newest_rows = take(0, rows)
+        names = jax.eval_shape(partial(old, learner.parameters), newest_rows)[1].measured
+        zero = (
+            jax.tree.map(jnp.zeros_like, learner.parameters),
+            jnp.zeros(()),
+            {name: jnp.zeros(()) for name in names},
+        )
+        chunks = (drawn.batches - 1 + CHUNK_BATCHES - 1) // CHUNK_BATCHES
+        several = len(index) > rows
+        sums = jax.lax.fori_loop(0, chunks, add, zero) if several else zero
+        old_gradient, old_denominator, old_measured = sums
+
+        def newest(parameters: Any) -> tuple[jax.Array, tuple[jax.Array, Parts]]:
+            parts = loss(config, parameters, newest_rows, coefficients)
+            denominator = jax.lax.stop_gradient(old_denominator + parts.denominator)
+            added = parts.penalty if parts.limit is None else 0.0
+            return parts.numerator / denominator + added, (denominator, parts)
+
+        def penalty(parameters: Any) -> jax.Array | float:
+            return loss(config, parameters, newest_rows, coefficients).penalty
+
+        gradient, (denominator, parts) = jax.grad(newest, has_aux=True)(learner.parameters)
+        if several:
+            gradient = jax.tree.map(lambda g, o: g + o / denominator, gradient, old_gradient)
+        if parts.limit is not None:
+            back = jax.grad(penalty)(learner.parameters)
+            gradient = clipping.switch(gradient, back, parts.penalty, parts.limit)
+        measured = {
+            **{k: (jnp.sum(v) + old_measured[k]) / count for k, v in parts.measured.items()},
+            **{f"newest/{k}": jnp.mean(v) for k, v in parts.measured.items()},
+        }
+        return optim.step(learner, gradient, learning_rate), measured
+
+    return jax.lax.scan(step, learner, drawn.rows)
+
+
+@jax.jit
+def whole(table: Table) -> Rows:
+    """All N rows of a replay with L = 1, the advantages standardised over them."""
+    replay, found = table.replay, table.estimate
+    assert replay.length == 1, "only a replay of one batch is whole"
+    one = jnp.ones(replay.horizon)
+    return Rows(
+        observation=normalize.observations(table.scale, replay.observation[0]),
+        action=replay.action[0],
+        mean=replay.mean[0],
+        log_std=jnp.broadcast_to(replay.log_std, replay.mean[0].shape),
+        advantage=advantages.standardize(found.advantage[0], one, one),
+        target=found.target[0],
+        value=found.value[0],
+        mask=one,
+    )
+
+
+class _Columns(NamedTuple):
+    observation: jax.Array  # (L·N, S)
+    action: jax.Array  # (L·N, D)
+    mean: jax.Array  # (L·N, D)
+    advantage: jax.Array  # (L·N,)
+    weight: jax.Array  # (L·N,)
+    target: jax.Array  # (L·N,)
+    value: jax.Array  # (L·N,)
+
+
+def _columns(table: Table) -> _Columns:
+    r, e = table.replay, table.estimate
+    columns = (r.observation, r.action, r.mean, e.advantage, e.weight, e.target, e.value)
+    return _Columns(*(x.reshape(-1, *x.shape[2:]) for x in columns))
+
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+_pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disc-update")
+
+
+def together(
+    threads: int, first: Callable[[], First], second: Callable[[], Second]
+) -> tuple[First, Second]:
+    """Run two independent updates, side by side if there are threads for it."""
+    if threads < 2:
+        return jax.block_until_ready(first()), jax.block_until_ready(second())
+    future = _pool.submit(lambda: jax.block_until_ready(first()))
+    result = jax.block_until_ready(second())
+    return future.result(), result

@@ -1,0 +1,297 @@
+"""What DDPG, TD3, SAC and SQL have in common: state, exploring at random, storing, updating.
+
+Each brings `learn`, one gradient step of all its networks on one batch of stored steps; `improve`
+compiles as many of them as an update has into one call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Self, SupportsFloat, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc import host, seeding
+from disc.learning import memory, networks, normalize, optim
+from disc.learning import replay as replays
+from disc.learning.config import OffPolicyConfig
+from disc.learning.networks import Layers
+from disc.learning.normalize import Normalizer, Scale
+from disc.learning.replay import TransitionReplay
+from disc.policy.policies import Uniform
+from disc.types import Actor, DiscError, Measured, Rollout, Spec
+
+ADAM_EPSILON = 1e-8  # of all originals
+
+
+class Bounds(NamedTuple):
+    """Where actions lie: center ± reach. Networks see them within ±1."""
+
+    center: jax.Array  # (D,)
+    reach: jax.Array  # (D,)
+
+
+@dataclass(frozen=True)
+class OffPolicy:
+    """Everything that changes during a run, but the environments; and the actions' bounds."""
+
+    learned: Any  # all that one gradient step changes: `Learned` in each algorithm's file
+    normalizer: Normalizer
+    replay: TransitionReplay
+    bounds: Bounds
+    key: jax.Array  # (2,) uint32: all noise of the updates comes from it, and it moves on
+    seed: int  # all other randomness derives from the seed and these counters
+    step: int  # environment steps taken
+    iteration: int  # updates done
+    loaded: bool  # the networks are another run's, so that no step need be random
+
+    @property
+    def policy(self) -> optim.Learner:
+        """The policy and its optimiser."""
+        return self.learned.policy
+
+    @property
+    def value(self) -> optim.Learner:
+        """The critics and their optimiser."""
+        return self.learned.value
+
+    def parameters(self) -> dict[str, Any]:
+        """What a policy file holds: all networks but targets."""
+        learners = self.learned._asdict().items()
+        return {name: x.parameters for name, x in learners if isinstance(x, optim.Learner)}
+
+    def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
+        """This fresh state with the networks and statistics of another run."""
+        learned = self.learned.at(**parameters)
+        return replace(self, learned=learned, normalizer=normalizer, loaded=True)
+
+
+State = TypeVar("State", bound=OffPolicy)
+
+
+def init(
+    config: OffPolicyConfig, spec: Spec, num_envs: int, seed: int, learned: Any
+) -> dict[str, Any]:
+    """The fields of a fresh `OffPolicy`.
+
+    Raises:
+        DiscError: the actions have no bounds, or the replay does not fit into memory.
+    """
+    low, high = (x.astype(np.float64) for x in (spec.action_low, spec.action_high))
+    reach = (high - low) / 2.0
+    if not np.all((reach > 0.0) & (reach < 1e30)):
+        raise DiscError(
+            "this algorithm needs actions with bounds, and this environment's have none; wrap it "
+            "so that its action space is a Box with finite low and high, low below high."
+        )
+    host.check_memory(
+        replays.transition_bytes(config.replay_size, spec),
+        f"a replay of {config.replay_size:,} steps",
+        "replay_size",
+    )
+    memory.check_transitions(config, spec)
+    key, rest_of_seed = jax.random.PRNGKey(seed % 2**32), seed >> 32
+    while rest_of_seed:  # it may have up to 128 bits
+        key, rest_of_seed = jax.random.fold_in(key, rest_of_seed % 2**32), rest_of_seed >> 32
+    return {
+        "learned": learned,
+        "normalizer": normalize.init(spec.observation_size, num_envs),
+        "replay": replays.init_transitions(config.replay_size, spec),
+        "bounds": Bounds(jnp.float32((low + high) / 2.0), jnp.float32(reach)),
+        "key": key,
+        "seed": seed,
+        "step": 0,
+        "iteration": 0,
+        "loaded": False,
+    }
+
+
+def generator(seed: int) -> np.random.Generator:
+    """What the networks are drawn from."""
+    return seeding.generator(seed, seeding.NETWORKS)
+
+
+def policy_fields(spec: Spec, state: OffPolicy, layers: Layers) -> dict[str, Any]:
+    """The fields that the deployed policies of all four have in common."""
+    scale = normalize.scale(state.normalizer)
+    return {
+        "weights": tuple(np.asarray(layer.weight) for layer in layers),
+        "biases": tuple(np.asarray(layer.bias) for layer in layers),
+        "observation_mean": scale.mean,
+        "observation_inverse_std": scale.inverse_std,
+        "observation_shape": spec.observation_shape,
+        "action_low": spec.action_low,
+        "action_high": spec.action_high,
+        "action_shape": spec.action_shape,
+    }
+
+
+def explore(
+    act: Callable[[Any, Spec, Any], Actor], config: OffPolicyConfig, spec: Spec, state: OffPolicy
+) -> Actor:
+    """The behaviour policy of the next steps: the current one, after uniformly random steps."""
+    if state.step < config.unlearned and not state.loaded:
+        return Uniform(spec.action_low, spec.action_high, spec.action_shape)
+    return act(config, spec, state)
+
+
+def observe(config: OffPolicyConfig, state: State, rollout: Rollout) -> State:
+    """The state after a rollout: steps stored."""
+    return replace(
+        state,
+        replay=replays.push_transitions(state.replay, rollout),
+        step=state.step + len(rollout.reward),
+    )
+
+
+class Batch(NamedTuple):
+    """Stored steps as a loss sees them."""
+
+    observation: jax.Array  # (B, S)
+    action: jax.Array  # (B, D) within ±1
+    reward: jax.Array  # (B,)
+    next_observation: jax.Array  # (B, S)
+    final: jax.Array  # (B,) bool: nothing follows
+
+
+def draw(
+    key: jax.Array,
+    replay: TransitionReplay,
+    bounds: Bounds,
+    size: int,
+    bootstrap_time_limits: bool,
+) -> Batch:
+    """`size` stored steps, uniformly and with replacement."""
+    filled = jnp.minimum(replay.stored, len(replay.reward))
+    row = jax.random.randint(key, (size,), 0, filled)
+    terminated, truncated = replay.terminated[row], replay.truncated[row]
+    return Batch(
+        observation=replay.observation[row],
+        action=(replay.action[row] - bounds.center[None]) / bounds.reach[None],
+        reward=replay.reward[row],
+        next_observation=replay.next_observation[row],
+        final=terminated if bootstrap_time_limits else terminated | truncated,
+    )
+
+
+Means = dict[str, jax.Array]
+
+
+Step = Callable[[Any, Any, Batch, jax.Array, Scale], tuple[Any, Means]]
+"""(config, learned, batch, key, scale) → learned, measured. Where K = 1, None is what stays."""
+
+
+def improve(config: Any, state: State, learn: Step, wait: bool = True) -> tuple[State, Measured]:
+    """K gradient steps, each on a batch of its own; none in the first `random_steps` steps.
+
+    Args:
+        config: the options.
+        state: what to improve.
+        learn: one gradient step.
+        wait: until all is done. Without it, the next steps are sampled meanwhile, as long as
+            nothing they need is being changed.
+
+    Returns:
+        The state after the update, and what was measured: means over the gradient steps.
+    """
+    if state.step <= config.unlearned:
+        return replace(state, iteration=state.iteration + 1), {}
+    clock = time.perf_counter()
+    scale = normalize.scale(state.normalizer)
+    changed, key, measured = descend(
+        learn, config, state.learned, state.key, state.replay, state.bounds, scale
+    )
+    kept = {name: new for name, new in changed._asdict().items() if new is not None}
+    state = replace(
+        state, learned=state.learned._replace(**kept), key=key, iteration=state.iteration + 1
+    )
+    metrics: dict[str, SupportsFloat] = {**measured}
+    if wait:
+        metrics = {name: float(value) for name, value in measured.items()}
+    return state, {**metrics, "time/updating": time.perf_counter() - clock}
+
+
+@partial(jax.jit, static_argnames=("learn", "config"))
+def descend(
+    learn: Step,
+    config: Any,
+    learned: Any,
+    key: jax.Array,
+    replay: TransitionReplay,
+    bounds: Bounds,
+    scale: Scale,
+) -> tuple[Any, jax.Array, Means]:
+    """All gradient steps of an update."""
+
+    def step(carry: tuple[Any, jax.Array], _: None) -> tuple[tuple[Any, jax.Array], Means]:
+        learned, key = carry
+        key, rows, noise = jax.random.split(key, 3)
+        batch = draw(rows, replay, bounds, config.batch_size, config.bootstrap_time_limits)
+        learned, measured = learn(config, learned, batch, noise, scale)
+        return (learned, key), measured
+
+    if config.updates == 1:
+        (learned, key), measured = step((learned, key), None)
+    else:
+        (learned, key), measured = jax.lax.scan(step, (learned, key), length=config.updates)
+        measured = jax.tree.map(jnp.mean, measured)
+    return learned, key, measured
+
+
+def target(
+    batch: Batch, next_value: jax.Array, gamma: float, reward_scale: float = 1.0
+) -> jax.Array:
+    """The goal c·r + γ V(s'), V = 0 where nothing follows, (B,); never differentiated."""
+    follows = jnp.where(batch.final, 0.0, next_value)
+    return jax.lax.stop_gradient(reward_scale * batch.reward + gamma * follows)
+
+
+def q_values(critics: Sequence[Layers], observation: jax.Array, action: jax.Array) -> jax.Array:
+    """Each critic's Q(s, a), (C, M) or (C, M, K)."""
+    return jnp.stack([networks.q_value(critic, observation, action) for critic in critics])
+
+
+def least(critics: Sequence[Layers], observation: jax.Array, action: jax.Array) -> jax.Array:
+    """min_i Q_i(s, a), (M,) or (M, K)."""
+    return jnp.min(q_values(critics, observation, action), axis=0)
+
+
+def value_loss(
+    critics: Sequence[Layers], observation: jax.Array, action: jax.Array, y: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Σ_i mean (Q_i(s, a) − y)², and the critics' mean Q."""
+    found = q_values(critics, observation, action)
+    return jnp.sum(jnp.mean(jnp.square(found - y[None]), axis=1)), jnp.mean(found)
+
+
+def deterministic_action(policy: Layers, observation: jax.Array) -> jax.Array:
+    """π(s) = tanh(network(s)): (M, S) → (M, D), within ±1."""
+    return jnp.tanh(networks.forward(policy, observation, jax.nn.relu))
+
+
+def policy_loss(policy: Layers, critic: Layers, observation: jax.Array) -> jax.Array:
+    """−mean Q(s, π(s)), whose gradient is the deterministic policy gradient."""
+    action = deterministic_action(policy, observation)
+    return -jnp.mean(networks.q_value(critic, observation, action))
+
+
+class Targets(NamedTuple):
+    """Target networks of an algorithm with a deterministic policy."""
+
+    policy: Any
+    value: Any
+
+
+def rest(policy: Any, value: Any) -> tuple[optim.Learner, optim.Learner, Targets]:
+    """Networks that have not moved yet, and targets at the same place."""
+    return optim.init(policy), optim.init(value), Targets(policy, value)
+
+
+def follow(targets: Any, parameters: Any, tau: float) -> Any:
+    """Target networks (1 − τ) θ' + τ θ."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, targets, parameters)

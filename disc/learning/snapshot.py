@@ -1,0 +1,174 @@
+"""Reading the replay: what the current networks say about stored batches.
+
+A loop over batches with a dynamic trip count computes only what is read, one batch at a time,
+and compiles once whatever the number of batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from disc.equations import importance
+from disc.learning import networks, normalize
+from disc.learning.networks import MLP, Activation, GaussianPolicy
+from disc.learning.normalize import Scale
+from disc.learning.replay import BatchReplay
+
+AGES = 4
+"""Batches whose ρ' is logged by age, as in the paper's Fig. 7b."""
+
+
+class Ratios(NamedTuple):
+    """Importance weights of every stored batch under the current policy; zero where empty."""
+
+    log_rho: jax.Array  # (L, N) log ρ_t
+    joint_deviation: jax.Array  # (L,) mean |ρ_t − 1|
+    dimension_deviation: jax.Array  # (L,) mean |ρ_{t,d} − 1|
+
+
+def ratios(policy: GaussianPolicy, scale: Scale, replay: BatchReplay) -> Ratios:
+    """Weights of all batches that are not empty."""
+
+    def read(slot: jax.Array, result: Ratios) -> Ratios:
+        mean = networks.forward(
+            policy.mean, normalize.observations(scale, replay.observation[slot])
+        )
+        log_ratio = importance.log_ratio(
+            replay.action[slot],
+            mean,
+            policy.log_std[None],
+            replay.mean[slot],
+            replay.log_std[slot][None],
+        )
+        log_rho = importance.joint(log_ratio)
+        return Ratios(
+            result.log_rho.at[slot].set(log_rho),
+            result.joint_deviation.at[slot].set(importance.deviation(log_rho)),
+            result.dimension_deviation.at[slot].set(importance.deviation(log_ratio)),
+        )
+
+    nothing = jnp.zeros(replay.length)
+    empty = Ratios(jnp.zeros((replay.length, replay.horizon)), nothing, nothing)
+    return jax.lax.fori_loop(0, jnp.sum(replay.age >= 0), read, empty)
+
+
+class Steps(NamedTuple):
+    """What `disc.equations.advantages` wants to know, with time along the first axis.
+
+    Rows of batches that are not included have value 0 and are not to be read.
+    """
+
+    reward: jax.Array  # (N, L) normalised
+    discount: jax.Array  # (N, L)
+    decay: jax.Array  # (N, L)
+    value: jax.Array  # (N, L) V(s_t)
+    next_value: jax.Array  # (N, L) V(s_{t+1}), at an episode's end of its true final observation
+
+
+def steps(
+    config: Any,
+    value: MLP,
+    scale: Scale,
+    replay: BatchReplay,
+    included: jax.Array,
+    activation: Activation = jnp.tanh,
+) -> Steps:
+    """Rewards, discounts and the current values of all included batches."""
+    order = jnp.argsort(~included, stable=True)
+
+    def evaluate(observation: jax.Array) -> jax.Array:
+        x = normalize.observations(scale, observation)
+        return networks.forward(value, x, activation)[:, 0]
+
+    def read(i: jax.Array, result: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        slot = order[i]
+        now, following = result
+        return (
+            now.at[slot].set(evaluate(replay.observation[slot])),
+            following.at[slot].set(evaluate(replay.next_observation[slot])),
+        )
+
+    nothing = jnp.zeros((replay.length, replay.horizon))
+    now, following = jax.lax.fori_loop(0, jnp.sum(included), read, (nothing, nothing))
+    discount, decay = discounts(replay, config.gamma, config.lam, config.bootstrap_time_limits)
+    reward = normalize.rewards(scale, replay.reward)
+    return Steps(reward.T, discount.T, decay.T, now.T, following.T)
+
+
+def discounts(
+    replay: BatchReplay, gamma: float, lam: float, bootstrap_time_limits: bool
+) -> tuple[jax.Array, jax.Array]:
+    """`discount` and `decay` of every stored step, (L, N)."""
+    ended = replay.terminated | replay.truncated
+    final = replay.terminated if bootstrap_time_limits else ended
+    discount = jnp.where(final, 0.0, gamma)
+    decay = jnp.where(ended | replay.border, 0.0, gamma * lam)
+    return discount, decay
+
+
+class Estimate(NamedTuple):
+    """What the replay says under the current networks: what an iteration learns from."""
+
+    included: jax.Array  # (L,) bool
+    advantage: jax.Array  # (L, N) Â, not standardised
+    weight: jax.Array  # (L, N) w of `advantages.standardize`
+    target: jax.Array  # (L, N)
+    value: jax.Array  # (L, N) V(s_t)
+    measured: dict[str, jax.Array]  # scalars to log
+
+
+def estimate(
+    replay: BatchReplay,
+    ratios: Ratios,
+    included: jax.Array,
+    steps: Steps,
+    advantage: jax.Array,
+    weight: jax.Array,
+    target: jax.Array,
+) -> Estimate:
+    """Put the pieces together, batches first again, and measure them.
+
+    Args:
+        replay: what was read.
+        ratios: its importance weights.
+        included: (L,).
+        steps: what the advantages were made from.
+        advantage: (N, L).
+        weight: (L, N).
+        target: (N, L).
+    """
+    measured = measure(replay, ratios, included, steps.value.T, target.T)
+    return Estimate(included, advantage.T, weight, target.T, steps.value.T, measured)
+
+
+def measure(
+    replay: BatchReplay, ratios: Ratios, included: jax.Array, value: jax.Array, target: jax.Array
+) -> dict[str, jax.Array]:
+    """What is logged about the replay before the update; scalars."""
+    count = jnp.sum(included)
+    mask = jnp.broadcast_to(included[:, None], value.shape)
+
+    def mean(x: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.sum(mask)
+
+    variance = mean(jnp.square(target - mean(target)))
+    residual = mean(jnp.square(target - value - mean(target - value)))
+    by_age = {
+        f"is/rho_d_age_{age}": 1.0
+        + jnp.sum(jnp.where(replay.age == age, ratios.dimension_deviation, 0.0))
+        / jnp.any(replay.age == age)
+        for age in range(min(AGES, replay.length))
+    }
+    return {
+        "is/rho_start": 1.0 + jnp.sum(jnp.where(included, ratios.joint_deviation, 0.0)) / count,
+        "is/rho_d_start": 1.0
+        + jnp.sum(jnp.where(included, ratios.dimension_deviation, 0.0)) / count,
+        "is/effective_samples": importance.effective_samples(ratios.log_rho, mask),
+        "is/batches": count,
+        "is/oldest_age": jnp.max(jnp.where(included, replay.age, 0)),
+        "train/explained_variance": 1.0 - residual / jnp.maximum(variance, 1e-8),
+        **by_age,
+    }

@@ -1,0 +1,71 @@
+"""The policy file, which is all that is deployed: it needs numpy, and safetensors to read it.
+
+Importing this module does not import JAX, so a controller that only acts starts in a fraction
+of a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from disc import storage
+from disc.policy.policies import Deterministic, Gaussian, Policy, Sampler, Squashed
+from disc.types import DiscError, Floats
+
+FORMAT = "disc-policy"
+FORMAT_VERSION = 1
+
+KINDS: dict[str, type[Policy]] = {
+    kind.kind: kind for kind in (Gaussian, Squashed, Deterministic, Sampler)
+}
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """A policy, all weights it was saved with, and what the file says about it."""
+
+    policy: Policy
+    tensors: dict[str, Floats]
+    info: dict[str, Any]
+
+
+def write(path: str | Path, tensors: dict[str, Any], info: dict[str, Any]) -> None:
+    """Write a policy file: `tensors` named as `read` wants them, `info` JSON."""
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION, **info}
+    storage.write_tensors(Path(path), tensors, header)
+
+
+def read(path: str | Path) -> PolicyFile:
+    """Read a policy file.
+
+    Raises:
+        DiscError: it is missing, damaged, or of another kind or version.
+    """
+    path = Path(path)
+    tensors, header = storage.read_tensors(path, FORMAT, FORMAT_VERSION)
+    try:
+        kind = KINDS.get(name := str(header.get("kind", "gaussian")))
+        if kind is None:
+            raise DiscError(f"{path}: a policy of kind {name!r}, which this disc-rl does not know.")
+        policy = kind(**kind.fields(tensors, header))
+        policy.check()
+    except storage.MALFORMED as error:
+        raise DiscError(f"{path}: this policy file is not complete ({error}).") from None
+    return PolicyFile(policy, tensors, header)
+
+
+def load(path: str | Path) -> Policy:
+    """Load a policy to act with: needs numpy only.
+
+    Args:
+        path: a policy file, or a run directory.
+    """
+    return read(locate(path)).policy
+
+
+def locate(path: str | Path) -> Path:
+    """The policy file itself, given it or its run directory."""
+    path = Path(path)
+    return path / "policy.disc" if path.is_dir() else path

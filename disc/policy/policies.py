@@ -1,0 +1,426 @@
+"""What acts: a network and how its output becomes an action, in numpy alone.
+
+`bounded.py` has the kinds whose actions can't leave their bounds, `policy.py` reads and writes the
+file of all.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from disc.types import DiscError, Floats
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy(ABC):
+    """A network with its normaliser, in numpy; subclasses say how its output becomes an action.
+
+    As an `Actor` it is called with one observation and one draw of noise; users call `predict`.
+    """
+
+    weights: tuple[Floats, ...]  # (S, H), (H, H), (H, D)
+    biases: tuple[Floats, ...]  # (H,), (H,), (D,)
+    observation_mean: Floats  # (S,)
+    observation_inverse_std: Floats  # (S,)
+    observation_clip: float | None = None  # normalised observations are held within ± this
+    observation_shape: tuple[int, ...]
+    action_low: Floats  # (D,)
+    action_high: Floats  # (D,)
+    action_shape: tuple[int, ...]
+    clip_actions: bool = False  # to their bounds, before the environment sees them
+    rng: np.random.Generator | None = field(init=False, repr=False, default=None)
+
+    kind: ClassVar[str]
+    sampled_only: ClassVar[bool] = False  # True if there is no action without noise
+
+    def seed(self, seed: int) -> None:
+        """Make the samples of `predict(…, deterministic=False)` repeatable."""
+        object.__setattr__(self, "rng", np.random.default_rng(seed))
+
+    @abstractmethod
+    def mean(self, observation: Floats) -> Floats:
+        """The action without noise: (S,) → (D,) or (B, S) → (B, D)."""
+
+    @abstractmethod
+    def sample(self, observation: Floats, noise: Floats) -> Floats:
+        """The action for standard normal noise of its shape."""
+
+    @abstractmethod
+    def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """Action and mean for one observation (S,) and standard normal noise (D,)."""
+
+    def episode(self, *name: int) -> Self:
+        """The policy of one episode: itself."""
+        return self
+
+    def predict(
+        self, observation: ArrayLike, deterministic: bool = True, clip: bool | None = None
+    ) -> tuple[Floats, None]:
+        """The action for one observation or a batch of them.
+
+        Args:
+            observation: of the environment's shape, or (B, *shape). Raw: the policy normalises.
+            deterministic: the action without noise; else a sample. SQL's policy is always sampled.
+            clip: hold the action within the environment's bounds; as in training if None.
+
+        Returns:
+            (action, None): action of the environment's shape, or (B, *shape). The None is where
+            recurrent policies of other libraries return a state.
+        """
+        x = np.asarray(observation, np.float32)
+        single = x.shape == self.observation_shape
+        if not single and x.shape[1:] != self.observation_shape:
+            raise DiscError(
+                f"predict: observations of shape {x.shape} do not fit this policy, which takes "
+                f"{self.observation_shape} or a batch of those."
+            )
+        x = x.reshape(-1, len(self.observation_mean))
+        if deterministic and not self.sampled_only:
+            action = self.mean(x)
+        else:
+            shape = (len(x), len(self.action_low))
+            action = self.sample(x, self._generator().standard_normal(shape, np.float32))
+        if self.clip_actions if clip is None else clip:
+            action = self.clip(action)
+        action = action.reshape(-1, *self.action_shape)
+        return (action[0] if single else action), None
+
+    def bound(self, action: Floats) -> Floats:
+        """The action (D,) as the environment gets it: shaped, and clipped if training clipped."""
+        return (self.clip(action) if self.clip_actions else action).reshape(self.action_shape)
+
+    def clip(self, action: Floats) -> Floats:
+        """The action held within its bounds."""
+        return np.minimum(np.maximum(action, self.action_low), self.action_high)
+
+    def tensors(self) -> dict[str, Floats]:
+        """What acting needs beside the network, by the names in the file."""
+        return {
+            "normalizer/observation_mean": self.observation_mean,
+            "normalizer/observation_inverse_std": self.observation_inverse_std,
+            "action/low": self.action_low,
+            "action/high": self.action_high,
+        }
+
+    def header(self) -> dict[str, Any]:
+        """What acting needs and is no array."""
+        return {
+            "kind": self.kind,
+            "observation_shape": self.observation_shape,
+            "action_shape": self.action_shape,
+            "observation_clip": self.observation_clip,
+            "clip_actions": self.clip_actions,
+        }
+
+    @classmethod
+    def fields(cls, tensors: dict[str, Floats], header: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the policy in a file."""
+        depth = sum(name.startswith("policy/weight_") for name in tensors)
+        return {
+            "weights": tuple(tensors[f"policy/weight_{i}"] for i in range(depth)),
+            "biases": tuple(tensors[f"policy/bias_{i}"] for i in range(depth)),
+            "observation_mean": tensors["normalizer/observation_mean"],
+            "observation_inverse_std": tensors["normalizer/observation_inverse_std"],
+            "observation_clip": header.get("observation_clip", 10.0),
+            "observation_shape": _shape(header["observation_shape"]),
+            "action_low": tensors["action/low"],
+            "action_high": tensors["action/high"],
+            "action_shape": _shape(header["action_shape"]),
+            "clip_actions": bool(header["clip_actions"]),
+        }
+
+    def check(self, inputs: int = 0, outputs: int = 1) -> None:
+        """Refuse what a file may hold but can't act, before it fails in the middle of a product.
+
+        Args:
+            inputs: of the network for each action dimension, beside the observation.
+            outputs: of the network for each action dimension.
+        """
+        for array in (*self.numbers(), self.action_low, self.action_high):
+            if array.dtype != np.float32:
+                raise ValueError(f"an array is of type {array.dtype}, not float32")
+        if not all(np.isfinite(array).all() for array in self.numbers()):
+            raise ValueError("a number is not finite")
+        size, dimensions = len(self.observation_mean), math.prod(self.action_shape)
+        if self.observation_mean.shape != (math.prod(self.observation_shape),):
+            raise ValueError(f"{size} inputs do not make shape {self.observation_shape}")
+        size += inputs * dimensions
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            if weight.ndim != 2 or weight.shape[0] != size or bias.shape != weight.shape[1:]:
+                raise ValueError(f"a layer of shape {weight.shape} does not take {size} inputs")
+            size = weight.shape[1]
+        if not self.weights or size != outputs * dimensions:
+            raise ValueError(f"{size} outputs do not make an action of shape {self.action_shape}")
+        clip = self.observation_clip
+        if not (clip is None or (isinstance(clip, int | float) and 0 < clip < LARGEST)):
+            raise ValueError(f"observations can't be held within ±{clip!r}")
+        if self.observation_inverse_std.shape != self.observation_mean.shape:
+            raise ValueError("the normaliser's arrays differ in shape")
+        for array in (self.action_low, self.action_high):
+            if array.shape != (dimensions,):
+                raise ValueError(f"an array of shape {array.shape} should have {dimensions}")
+        if not np.all(self.action_low <= self.action_high):
+            raise ValueError("an action's lower bound is above its upper one")
+
+    def numbers(self) -> tuple[Floats, ...]:
+        """All that must be finite."""
+        normalizer = (self.observation_mean, self.observation_inverse_std)
+        return (*self.weights, *self.biases, *normalizer)
+
+    def _generator(self) -> np.random.Generator:
+        """Seeded by the system when it is first needed, as most policies never are."""
+        if self.rng is None:
+            object.__setattr__(self, "rng", np.random.default_rng())
+        assert self.rng is not None
+        return self.rng
+
+    def _normalize(self, observation: Floats) -> Floats:
+        x: Floats = (observation - self.observation_mean) * self.observation_inverse_std
+        if (clip := self.observation_clip) is not None:
+            np.minimum(np.maximum(x, -clip, out=x), clip, out=x)
+        return x
+
+    def _head(self, x: Floats) -> Floats:
+        x = x @ self.weights[-1]
+        x += self.biases[-1]
+        return x
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """A shape in a file."""
+    if not isinstance(value, list) or not all(type(n) is int and n > 0 for n in value):
+        raise ValueError(f"{value!r} is no shape")
+    return tuple(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Policy):
+    """π(a|s) = N(u(s), diag σ²) with a tanh network u: DISC, PPO, TRPO, ACKTR, Trust-PCL."""
+
+    log_std: Floats  # (D,)
+    std: Floats = field(init=False)  # (D,)
+    kind = "gaussian"
+
+    def __post_init__(self) -> None:
+        with np.errstate(over="ignore"):  # `check` refuses it
+            object.__setattr__(self, "std", np.exp(self.log_std))
+
+    def mean(self, observation: Floats) -> Floats:
+        """u(s): (S,) → (D,) or (B, S) → (B, D)."""
+        x = self._normalize(observation)
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = x @ weight
+            x += bias
+            np.tanh(x, out=x)
+        return self._head(x)
+
+    def sample(self, observation: Floats, noise: Floats) -> Floats:
+        """u(s) + σ·noise."""
+        return self.mean(observation) + self.std * noise
+
+    def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """Action and mean for one observation (S,) and standard normal noise (D,)."""
+        mean = self.mean(observation)
+        return mean + self.std * noise, mean
+
+    def check(self, inputs: int = 0, outputs: int = 1) -> None:
+        """Refuse arrays that do not fit together."""
+        super().check(inputs, outputs)
+        if self.log_std.shape != self.action_low.shape:
+            raise ValueError(f"log σ has shape {self.log_std.shape}")
+
+    def numbers(self) -> tuple[Floats, ...]:
+        """All that must be finite."""
+        return (*super().numbers(), self.log_std, self.std)
+
+    def tensors(self) -> dict[str, Floats]:
+        """What acting needs beside the network, by the names in the file."""
+        return {**super().tensors(), "policy/log_std": self.log_std}
+
+    @classmethod
+    def fields(cls, tensors: dict[str, Floats], header: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the policy in a file."""
+        return {**super().fields(tensors, header), "log_std": tensors["policy/log_std"]}
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Actions drawn uniformly within their bounds, whatever is seen: an `Actor`."""
+
+    action_low: Floats  # (D,)
+    action_high: Floats  # (D,)
+    action_shape: tuple[int, ...]
+
+    @property
+    def log_std(self) -> Floats:
+        """Has none."""
+        return np.full_like(self.action_low, np.nan)
+
+    def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """The normal noise (D,) by its distribution function, which makes it uniform."""
+        share = np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in noise.tolist()], np.float32)
+        action = self.action_low + (self.action_high - self.action_low) * share
+        action = np.minimum(action, self.action_high)  # a rounding error may lie beyond
+        return action, action
+
+    def episode(self, *name: int) -> Uniform:
+        """The policy of one episode: itself."""
+        return self
+
+    def bound(self, action: Floats) -> Floats:
+        """The action as the environment gets it."""
+        return action.reshape(self.action_shape)
+
+
+LOG_STD_RANGE = (-20.0, 2.0)  # of SAC's policy (original)
+LAYER_NORM_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded(Policy):
+    """A ReLU network whose output goes through tanh and is stretched to the actions' bounds."""
+
+    @property
+    def log_std(self) -> Floats:
+        """It is no Gaussian: (D,) of NaN."""
+        return np.full_like(self.action_low, np.nan)
+
+    def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """The action, in place of a mean again, for one observation (S,) and noise (D,)."""
+        action = self.sample(observation, noise)
+        return action, action
+
+    def mean(self, observation: Floats) -> Floats:
+        """The bounds' middle + reach · tanh(network(s)), (S,) → (D,) or (B, S) → (B, D)."""
+        return self.stretch(np.tanh(self.network(self._normalize(observation))))
+
+    def network(self, x: Floats) -> Floats:
+        """ReLU layers and a linear head."""
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = x @ weight
+            x += bias
+            np.maximum(x, 0.0, out=x)
+        return self._head(x)
+
+    def stretch(self, squashed: Floats) -> Floats:
+        """An action within ±1 in the environment's units."""
+        low, high = self.action_low, self.action_high
+        return self.clip(0.5 * (low + high) + 0.5 * (high - low) * squashed)
+
+    def numbers(self) -> tuple[Floats, ...]:
+        """All that must be finite: the bounds too."""
+        return (*super().numbers(), self.action_low, self.action_high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squashed(Bounded):
+    """a = tanh(m(s) + σ(s)·noise), stretched: SAC."""
+
+    kind = "squashed"
+
+    def mean(self, observation: Floats) -> Floats:
+        """tanh(m(s)), stretched."""
+        both = self.network(self._normalize(observation))
+        return self.stretch(np.tanh(both[..., : len(self.action_low)]))
+
+    def sample(self, observation: Floats, noise: Floats) -> Floats:
+        """tanh(m(s) + σ(s)·noise), stretched."""
+        both, size = self.network(self._normalize(observation)), len(self.action_low)
+        low, high = LOG_STD_RANGE
+        std = np.exp(np.minimum(np.maximum(both[..., size:], low), high))
+        return self.stretch(np.tanh(both[..., :size] + std * noise))
+
+    def check(self, inputs: int = 0, outputs: int = 2) -> None:
+        """Refuse arrays that do not fit together."""
+        super().check(inputs, outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deterministic(Bounded):
+    """a = tanh(network(s)), stretched: TD3 and, with layer normalisation, DDPG."""
+
+    exploration: float  # standard deviation of the noise on actions, as a share of their reach
+    scales: tuple[Floats, ...] = ()  # (H,), (H,): of the layer normalisation, if there is one
+    shifts: tuple[Floats, ...] = ()
+    kind = "deterministic"
+
+    def network(self, x: Floats) -> Floats:
+        """ReLU layers, normalised or not, and a linear head."""
+        if not self.scales:
+            return super().network(x)
+        layers = zip(self.weights[:-1], self.biases[:-1], self.scales, self.shifts, strict=True)
+        for weight, bias, scale, shift in layers:
+            x = x @ weight
+            x += bias
+            x = x - x.mean(axis=-1, keepdims=True)
+            x *= 1.0 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + LAYER_NORM_EPSILON)
+            x *= scale
+            x += shift
+            np.maximum(x, 0.0, out=x)
+        return self._head(x)
+
+    def sample(self, observation: Floats, noise: Floats) -> Floats:
+        """tanh(network(s)) + exploration·noise, held within ±1 and stretched."""
+        squashed = np.tanh(self.network(self._normalize(observation)))
+        squashed += np.float32(self.exploration) * noise
+        return self.stretch(squashed)
+
+    def header(self) -> dict[str, Any]:
+        """What acting needs and is no array."""
+        return {**super().header(), "exploration": self.exploration}
+
+    @classmethod
+    def fields(cls, tensors: dict[str, Floats], header: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the policy in a file."""
+        depth = sum(name.startswith(("policy/scale_", "policy/shift_")) for name in tensors) // 2
+        own = {
+            "exploration": float(header["exploration"]),
+            "scales": tuple(tensors[f"policy/scale_{i}"] for i in range(depth)),
+            "shifts": tuple(tensors[f"policy/shift_{i}"] for i in range(depth)),
+        }
+        return {**super().fields(tensors, header), **own}
+
+    def check(self, inputs: int = 0, outputs: int = 1) -> None:
+        """Refuse arrays that do not fit together."""
+        super().check(inputs, outputs)
+        if not 0.0 <= self.exploration < LARGEST:
+            raise ValueError(f"exploration can't be {self.exploration}")
+        hidden = [bias.shape for bias in self.biases[:-1]]
+        if self.scales and not (
+            hidden == [x.shape for x in self.scales] == [x.shape for x in self.shifts]
+        ):
+            raise ValueError("the layer normalisation does not fit the layers")
+
+    def numbers(self) -> tuple[Floats, ...]:
+        """All that must be finite."""
+        return (*super().numbers(), *self.scales, *self.shifts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler(Bounded):
+    """a = tanh(network(s, noise)), stretched: SQL. It has no action without noise."""
+
+    kind = "sampler"
+    sampled_only = True
+
+    def mean(self, observation: Floats) -> Floats:
+        """Not the mean, which this policy does not know: the action for noise 0."""
+        size = len(self.action_low)
+        return self.sample(observation, np.zeros((*observation.shape[:-1], size), np.float32))
+
+    def sample(self, observation: Floats, noise: Floats) -> Floats:
+        """tanh(network(s, noise)), stretched."""
+        both = np.concatenate([self._normalize(observation), noise], axis=-1)
+        return self.stretch(np.tanh(self.network(both)))
+
+    def check(self, inputs: int = 1, outputs: int = 1) -> None:
+        """Refuse arrays that do not fit together."""
+        super().check(inputs, outputs)

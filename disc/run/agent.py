@@ -1,0 +1,264 @@
+"""The Python interface: agents that learn, act, save and load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from numpy.typing import ArrayLike
+
+from disc.algos import ALGORITHMS
+from disc.envs.factory import Maker, Source
+from disc.envs.pool import Environments, borrowed
+from disc.learning.algorithm import Algorithm
+from disc.learning.config import DEFAULT_PRESET, Preset
+from disc.policy.policies import Policy
+from disc.run import loop, saving, terminal
+from disc.run.directory import OnNan, RunDirectory, check_on_nan
+from disc.run.resume import open_run
+from disc.run.training import CHECKPOINT_EVERY, EVAL_EVERY, Plan, Training, check_counts
+from disc.types import Floats, Metrics
+
+Callback = Callable[["Agent", Metrics], Any]
+"""Called after every iteration with the agent and the row; returning False stops the run."""
+
+
+class Agent:
+    """An algorithm, an environment, and everything that is learned.
+
+    Args:
+        env: a task's short name (`hopper`), a Gymnasium id, `package.module:factory`, an
+            environment, or a function that makes one.
+        seed: all randomness derives from it.
+        num_envs: E; the horizon's N steps are split over them.
+        threads: cores to use; all if None.
+        env_kwargs: for making the environment.
+        preset: where options that are not given come from: `paper`, or `recommended`.
+        **options: the algorithm's options; see its `Config`.
+    """
+
+    algorithm: ClassVar[Algorithm]
+
+    def __init__(
+        self,
+        env: Source,
+        *,
+        seed: int = 0,
+        num_envs: int = 1,
+        threads: int | None = None,
+        env_kwargs: dict[str, Any] | None = None,
+        preset: Preset = DEFAULT_PRESET,
+        **options: Any,
+    ) -> None:
+        self.training = Training.create(
+            self.algorithm,
+            env,
+            seed=seed,
+            num_envs=num_envs,
+            threads=threads,
+            env_kwargs=env_kwargs,
+            preset=preset,
+            options=options,
+        )
+
+    @property
+    def config(self) -> Any:
+        """The algorithm's options."""
+        return self.training.config
+
+    @property
+    def state(self) -> Any:
+        """Everything that changes during a run: networks, optimisers, replay, statistics."""
+        return self.training.state
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.training.seed
+
+    @property
+    def num_envs(self) -> int:
+        """E."""
+        return self.training.num_envs
+
+    @property
+    def threads(self) -> int:
+        """Cores that training uses."""
+        return self.training.threads
+
+    @property
+    def preset(self) -> Preset:
+        """Where options that were not given come from."""
+        return self.training.preset
+
+    @property
+    def env(self) -> Environments:
+        """The environments of training."""
+        return self.training.env
+
+    @property
+    def maker(self) -> Maker:
+        """Makes more environments of the same kind."""
+        return self.training.maker
+
+    @property
+    def metrics(self) -> list[Metrics]:
+        """The rows of `progress.csv`, one dictionary per iteration."""
+        return self.training.rows
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training so far."""
+        return self.training.elapsed
+
+    @property
+    def policy(self) -> Policy:
+        """The current policy, in numpy."""
+        return self.training.policy
+
+    def predict(
+        self, observation: ArrayLike, deterministic: bool = True, clip: bool | None = None
+    ) -> tuple[Floats, None]:
+        """The action for one observation or a batch of them; see `Policy.predict`."""
+        return self.policy.predict(observation, deterministic, clip)
+
+    def learn(
+        self,
+        steps: int,
+        *,
+        out: str | Path | None = None,
+        eval_every: int = EVAL_EVERY,
+        eval_episodes: int = 10,
+        checkpoint_every: int = CHECKPOINT_EVERY,
+        callbacks: Iterable[Callback] = (),
+        on_nan: OnNan = "stop",
+        progress: bool = True,
+    ) -> Self:
+        """Train for `steps` more environment steps.
+
+        Args:
+            steps: environment steps, rounded up to whole iterations.
+            out: a run directory to make; nothing is written if None.
+            eval_every: steps between evaluations; 0 turns them off.
+            eval_episodes: episodes per evaluation.
+            checkpoint_every: steps between checkpoints; 0 turns them off. The environments are
+                reset at each, also if nothing is written, so that `out` does not change a run.
+            callbacks: called as `callback(agent, row)` after every iteration; one that returns
+                False stops the run.
+            on_nan: what to do if an update gives a NaN or an infinity: stop, or rollback to the
+                last checkpoint with half the step size (needs `out`).
+            progress: show a progress bar on standard error.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            KeyboardInterrupt: after Ctrl-C or SIGTERM, once the iteration is finished and saved.
+        """
+        training = self.training
+        check_counts(steps=steps)
+        plan = Plan(training.state.step + int(steps), eval_every, eval_episodes, checkpoint_every)
+        plan.check()
+        if plan.eval_every:
+            with borrowed(training.maker, "to evaluate in"):
+                pass  # fail now rather than at the first evaluation
+        check_on_nan(on_nan, out is not None)
+        directory = None
+        if out is not None:
+            directory = RunDirectory.create(Path(out), training, plan, on_nan)
+        loop.run(training, plan, directory, [partial(x, self) for x in callbacks], progress)
+        return self
+
+    def close(self) -> None:
+        """Close the environments; `with DISC(…) as agent:` does it too."""
+        self.training.env.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def save(self, path: str | Path) -> None:
+        """Write a policy file: weights, normaliser, bounds, options, versions and scores."""
+        saving.write_policy(self.training, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, env: Source | None = None, **options: Any) -> Self:
+        """An agent with the networks and the normaliser of a policy file.
+
+        It acts as the saved one did. Further training starts from its networks, with fresh
+        optimisers and an empty replay; `disc.resume` continues a run directory exactly.
+
+        Args:
+            path: a policy file, or a run directory.
+            env: the environment; the one named in the file if None.
+            **options: override those in the file; also `seed`, `num_envs`, `env_kwargs` (the
+                file's, if `env` is what the file names).
+        """
+        file, source, options = saving.read_policy(cls.algorithm, path, env, options)
+        agent = cls(source, **options)
+        agent.training.state = saving.read_networks(agent.training.state, file)
+        agent.training.loaded = True
+        return agent
+
+
+class Agents(Mapping[str, type[Agent]]):
+    """The agents of all registered algorithms, by the algorithms' names."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, type[Agent]] = {}
+
+    def __getitem__(self, name: str) -> type[Agent]:
+        if name not in self._made:
+            algorithm = ALGORITHMS[name]
+            body = {"algorithm": algorithm, "__doc__": algorithm.__doc__, "__module__": "disc"}
+            self._made[name] = type(getattr(algorithm, "AGENT", name), (Agent,), body)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ALGORITHMS)
+
+    def __len__(self) -> int:
+        return len(ALGORITHMS)
+
+
+AGENTS = Agents()
+
+
+def agent_named(name: str) -> type[Agent]:
+    """The agent whose class has this name, such as `TrustPCL`."""
+    return next(kind for kind in AGENTS.values() if kind.__name__ == name)
+
+
+def resume(
+    run: str | Path,
+    steps: int | None = None,
+    *,
+    env: Source | None = None,
+    threads: int | None = None,
+    on_nan: OnNan | None = None,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = True,
+) -> Agent:
+    """Resume a run, exactly as if it had not stopped.
+
+    Args:
+        run: a run directory.
+        steps: the run's total steps; as planned when it began if None.
+        env: the environment, for a run whose environment was an object or a function, or is made
+            by a `package.module:factory` or from a path: a file can't choose what is imported.
+        threads: cores to use; as when the run began if None.
+        on_nan: see `Agent.learn`; as when the run began if None.
+        callbacks: see `Agent.learn`.
+        progress: show a progress bar on standard error.
+    """
+    say = partial(terminal.make_console(progress).print, markup=False)
+    training, plan, directory = open_run(Path(run), steps, env, threads, on_nan, say)
+    kind = AGENTS[training.algorithm.NAME]
+    agent = kind.__new__(kind)
+    agent.training = training
+    loop.run(training, plan, directory, [partial(x, agent) for x in callbacks], progress)
+    return agent

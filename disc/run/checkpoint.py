@@ -1,0 +1,282 @@
+"""Checkpoints: all that changes, in one file that is whole or not there.
+
+At a scheduled checkpoint the environments are reset, interrupted or not, so nothing of theirs
+needs to be saved. A checkpoint at any other moment (the end of a run, Ctrl-C) also holds the
+actions since the last reset; taking them again brings the environments back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc import storage
+from disc.learning.replay import BatchReplay, ChunkReplay, TransitionReplay
+from disc.types import DiscError, Floats, Metrics
+
+FORMAT = "disc-checkpoint"
+FORMAT_VERSION = 1
+
+State = TypeVar("State")
+
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint file holds."""
+
+    state: Any
+    actions_since_reset: Floats  # (E, T, D)
+    observations: Floats  # (E, S) of the environments
+    info: dict[str, Any]
+
+    @property
+    def pending(self) -> Metrics | None:
+        """The row of the last iteration, if it still has to be evaluated and recorded."""
+        row = self.info.get("unscored")
+        if not row:
+            return None
+        return {name: math.nan if x is None else float(x) for name, x in row.items()}
+
+
+def row_to_json(row: Metrics) -> dict[str, float | None]:
+    """A row of which JSON can hold all; `Checkpoint.pending` is the way back."""
+    return {name: None if math.isnan(x) else x for name, x in row.items()}
+
+
+def save(directory: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint and remove all but it and the one before it."""
+    state = checkpoint.state
+    arrays = {f"state/{name}": leaf for name, leaf in _leaves(state).items()}
+    arrays |= {f"replay/{name}": array for name, array in pack(state.replay).items()}
+    arrays |= {"environments/taken": checkpoint.actions_since_reset}
+    arrays |= {"environments/where": checkpoint.observations}
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION, **checkpoint.info}
+    directory.mkdir(exist_ok=True)
+    path = place(directory, state.step)
+    storage.write_tensors(path, arrays, header)
+    prune(path)
+    return path
+
+
+def place(directory: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return directory / f"step_{step:012d}.safetensors"
+
+
+def prune(path: Path, later: bool = True) -> None:
+    """Remove all checkpoints but one and the newest before it.
+
+    Later ones go too: they were damaged, and the run went on from before them.
+    """
+    there = _files(path.parent)
+    gone = sorted(old for old in there if old.name < path.name)[:-1]
+    gone += [new for new in there if new.name > path.name and later]
+    for old in gone:
+        old.unlink()
+
+
+def load(path: Path, fresh: State) -> Checkpoint:
+    """Read a checkpoint; `fresh` is an initial state of the same run and gives the structure.
+
+    A replay may fill most of the memory, so there is never a second one: it is read from the disk
+    into that of `fresh`, which must not be used again.
+
+    Raises:
+        DamagedError: the file is not as it was written.
+        DiscError: it is missing, or of another run's shape.
+    """
+    arrays, info = storage.read_tensors(path, FORMAT, FORMAT_VERSION, mapped=True)
+    try:
+        taken, where = (np.array(arrays[f"environments/{name}"]) for name in ("taken", "where"))
+        state = _restore(fresh, arrays)
+        found = Checkpoint(state, taken, where, info)
+        _check(found, fresh)
+    except storage.MALFORMED as error:
+        raise DiscError(f"{path}: does not fit this run's options ({error}).") from error
+    return found
+
+
+def _check(found: Checkpoint, fresh: Any) -> None:
+    """Raise if it is another run's, or no run's at all."""
+    state, envs = found.state, len(fresh.normalizer.running)
+    sizes = [fresh.replay._asdict()[name].shape[-1] for name in ("action", "observation")]
+    steps = found.actions_since_reset.shape[1]
+    for array, shape in (
+        (found.actions_since_reset, (envs, steps, sizes[0])),
+        (found.observations, (envs, sizes[1])),
+    ):
+        if array.shape != shape or array.dtype != np.float32:
+            raise ValueError(f"environments/ is {array.dtype} of shape {array.shape}")
+    if state.seed != fresh.seed:
+        raise ValueError(f"its seed is {state.seed}, not {fresh.seed}")
+    if state.step < envs * steps or state.iteration < 0:
+        raise ValueError(f"step {state.step} of iteration {state.iteration}")
+    if not 0.0 <= float(found.info["elapsed"]) < math.inf:
+        raise ValueError(f"{found.info['elapsed']} seconds")
+    if (row := found.pending) is not None and (
+        row["step"] != state.step or not all(re.fullmatch(r"[\w/.-]+", x, re.A) for x in row)
+    ):
+        raise ValueError(f"an unscored row of {', '.join(row)} at step {state.step}")
+
+
+def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, or none at all, and what was wrong with newer ones.
+
+    Raises:
+        DiscError: there are some but none is whole, or the newest whole one is not of this run or
+            this version.
+    """
+    complaints: list[str] = []
+    for path in sorted(_files(directory), reverse=True):
+        try:
+            return load(path, fresh), complaints
+        except storage.DamagedError as error:
+            complaints.append(str(error))
+    if complaints:
+        raise DiscError(
+            f"{directory}: none of its {len(complaints)} checkpoints is whole ({complaints[0]}) "
+            "Bring one back from a copy, or remove them all to start the run again."
+        )
+    return None, complaints
+
+
+def _files(directory: Path) -> list[Path]:
+    return list(directory.glob("step_*.safetensors"))
+
+
+def _tree(state: Any) -> dict[str, Any]:
+    """The state's fields by name, less the replay, which packs itself."""
+    names = [field.name for field in dataclasses.fields(state) if field.name != "replay"]
+    return {name: getattr(state, name) for name in names}
+
+
+def _leaves(state: Any) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(_tree(state))
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _fits(stored: np.dtype[Any], blank: Any) -> bool:
+    """Whether an array can take the place of an initial value.
+
+    Older versions stored a float option that was given as an integer as one.
+    """
+    if isinstance(blank, jax.Array):
+        return stored == blank.dtype
+    wanted = np.asarray(blank).dtype.kind
+    return stored.kind == wanted or (isinstance(blank, float) and stored.kind in "iu")
+
+
+def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    def place(path: Any, blank: Any) -> Any:
+        array = arrays[f"state/{jax.tree_util.keystr(path)}"]
+        if array.shape != np.shape(blank):
+            raise ValueError(f"{jax.tree_util.keystr(path)} has shape {array.shape}")
+        if not _fits(array.dtype, blank):
+            raise ValueError(f"{jax.tree_util.keystr(path)} is {array.dtype}")
+        if isinstance(blank, int | float):
+            return type(blank)(array.item())
+        return jnp.array(array) if isinstance(blank, jax.Array) else np.array(array)
+
+    tree = jax.tree_util.tree_map_with_path(place, _tree(fresh))
+    prefix = "replay/"
+    packed = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+    return dataclasses.replace(fresh, **tree, replay=unpack(packed, fresh.replay))
+
+
+PART = 10_000
+"""Rows that are compared or copied at once, as a replay may fill most of the memory."""
+
+Replay = TypeVar("Replay", BatchReplay, ChunkReplay, TransitionReplay)
+
+
+def pack(replay: BatchReplay | ChunkReplay | TransitionReplay) -> dict[str, np.ndarray[Any, Any]]:
+    """The replay as arrays for a file.
+
+    Empty slots are left out, and of the next observations all that stand in the following row
+    anyway, which halves the file (but not where single steps of several environments alternate).
+    """
+    filled = replay.filled
+    arrays = {
+        name: np.asarray(value)[:filled] if value.ndim else np.asarray(value)
+        for name, value in replay._asdict().items()
+    }
+    following = arrays.pop("next_observation").reshape(-1, replay.observation.shape[-1])
+    observation = arrays["observation"].reshape(following.shape)
+    jumps = np.ones(len(following), np.bool_)
+    for start in range(0, len(following) - 1, PART):
+        stop = min(start + PART, len(following) - 1)
+        here, there = following[start:stop], observation[start + 1 : stop + 1]
+        jumps[start:stop] = np.any(_bits(here) != _bits(there), axis=1)
+    elsewhere = following if jumps.all() else following[jumps]  # all of it needs no copy
+    return {**arrays, "jump_row": np.flatnonzero(jumps), "jump_observation": elsewhere}
+
+
+def _bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Floats as their bits, so that −0 differs from 0."""
+    return np.ascontiguousarray(values).view(np.uint32)
+
+
+def unpack(arrays: Mapping[str, np.ndarray[Any, Any]], empty: Replay) -> Replay:
+    """The replay that `pack` took apart, in the memory of `empty`, which must not be used again.
+
+    Raises:
+        KeyError, TypeError, ValueError: the arrays are of no such replay; `empty` is untouched.
+    """
+    _check_replay(arrays, empty)
+    replay, size = empty, empty.observation.shape[-1]
+    columns = [n for n, x in empty._asdict().items() if x.ndim and n != "next_observation"]
+    filled, steps = len(arrays["observation"]), math.prod(empty.observation.shape[1:-1])
+    rows, jumps = arrays["observation"].reshape(-1, size), arrays["jump_row"]
+    slots = max(1, PART // steps)
+    for start in range(0, filled, slots):
+        part = {name: arrays[name][start : start + slots] for name in columns}
+        low, high = start * steps, min(start + slots, filled) * steps
+        following = np.empty((high - low, size), np.float32)
+        following[: len(rows) - 1 - low] = rows[low + 1 : high + 1]
+        first, last = np.searchsorted(jumps, (low, high))
+        following[jumps[first:last] - low] = arrays["jump_observation"][first:last]
+        part["next_observation"] = following.reshape(part["observation"].shape)
+        replay = jax.block_until_ready(_place(replay, part, start))
+    scalars = {n: jnp.array(arrays[n]) for n, x in empty._asdict().items() if not x.ndim}
+    return replay._replace(**scalars)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _place(replay: Replay, part: dict[str, jax.Array], start: int) -> Replay:
+    def place(name: str, rows: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice_in_dim(getattr(replay, name), rows, start, axis=0)
+
+    return replay._replace(**{name: place(name, rows) for name, rows in part.items()})
+
+
+def _check_replay(
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    empty: BatchReplay | ChunkReplay | TransitionReplay,
+) -> None:
+    """Refuse arrays that do not fit, before anything is overwritten."""
+    filled, jumps = len(arrays["observation"]), arrays["jump_row"]
+    wanted: dict[str, tuple[Any, ...]] = {
+        name: ((filled, *blank.shape[1:]) if blank.ndim else (), blank.dtype)
+        for name, blank in empty._asdict().items()
+        if name != "next_observation"
+    }
+    wanted["jump_row"] = ((len(jumps),), np.int64)
+    wanted["jump_observation"] = ((len(jumps), empty.observation.shape[-1]), np.float32)
+    for name, expected in wanted.items():
+        found = arrays[name]
+        if (found.shape, found.dtype) != expected:
+            raise ValueError(f"replay/{name} is {found.dtype} of shape {found.shape}")
+    if filled > len(empty.reward):
+        raise ValueError(f"the replay has {filled:,} slots, not {len(empty.reward):,} at most")
+    rows = filled * math.prod(empty.observation.shape[1:-1])
+    last = [rows - 1] if rows else []  # nothing follows it, so it always goes elsewhere
+    if jumps[-1:].tolist() != last or np.any(np.diff(jumps, prepend=-1) <= 0):
+        raise ValueError("replay/jump_row does not number rows")

@@ -1,0 +1,296 @@
+"""A run directory.
+
+config.json · progress.csv · events · checkpoints/ · policy.disc
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from disc import host, storage
+from disc.envs.factory import Maker
+from disc.run import checkpoint, log, saving
+from disc.run.training import Plan, Training, check_counts, due
+from disc.types import DiscError, Metrics
+
+OnNan = Literal["stop", "rollback"]
+
+
+def check_on_nan(choice: str, written: bool) -> None:
+    """Raise a `DiscError` if it is no choice, or needs a run directory and there is none."""
+    if choice not in get_args(OnNan):
+        raise DiscError(f"on_nan must be one of {', '.join(get_args(OnNan))}, not {choice!r}.")
+    if choice == "rollback" and not written:
+        raise DiscError("on_nan='rollback' returns to a checkpoint, so it needs out=…")
+
+
+class RunDirectory:
+    """The files of a run, locked by this process. Use `create` or `open`."""
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self.path, self.config = path, config
+        self.checkpoints = path / "checkpoints"
+        self.progress = log.ProgressFile(path / "progress.csv")
+        self.events: log.Events | None = None
+        self.saved_step: int | None = None
+        self.saved_pending = False  # the checkpoint has a row that is not evaluated yet
+        self.purge_step: int | None = None
+        self.lock: int | None = None
+
+    @classmethod
+    def create(cls, path: Path, training: Training, plan: Plan, on_nan: OnNan) -> RunDirectory:
+        """Make the directory and write `config.json`.
+
+        Raises:
+            DiscError: it already holds something, or can't be written.
+        """
+        check_free(path)
+        config = {
+            "algorithm": training.algorithm.NAME,
+            "env": training.maker.recipe,
+            "env_name": training.maker.name,
+            "env_kwargs": dict(training.maker.kwargs),
+            "seed": training.seed,
+            "num_envs": training.num_envs,
+            "threads": training.threads,
+            "plan": dataclasses.asdict(plan),
+            "on_nan": on_nan,
+            "preset": training.preset,
+            "config": dataclasses.asdict(training.config.for_steps(plan.steps)),
+            "versions": host.versions(),
+            "commit": host.commit(),
+            "machine": host.facts(),
+            "command": host.command(),
+        }
+        directory = cls(path, config)
+        try:
+            text = json.dumps(config, indent=2) + "\n"
+            path.mkdir(parents=True, exist_ok=True)
+            directory.lock = _lock(path)
+            check_free(path)  # another process may have been faster
+            for leftover in leftovers(path):
+                leftover.unlink()
+            storage.write_text(path / "config.json", text)
+        except (OSError, TypeError, ValueError) as error:
+            raise DiscError(f"{path}: can't be written ({error}).") from error
+        return directory
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """An existing run directory.
+
+        Raises:
+            DiscError: it holds no run, links out of itself, or another process has locked it.
+        """
+        directory = cls(path, read_config(path))
+        _check_links(path)
+        directory.lock = _lock(path)
+        for leftover in path.glob("**/.*.part"):
+            leftover.unlink()  # of a process that was killed while it wrote
+        return directory
+
+    @property
+    def plan(self) -> Plan:
+        """The run's plan."""
+        return Plan(**self.config["plan"])
+
+    def extend(self, step: int, plan: Plan) -> None:
+        """Note in `config.json` that the run was resumed at `step`, by which command and plan."""
+        resumed = {
+            "step": step,
+            "plan": dataclasses.asdict(plan),
+            "versions": host.versions(),
+            "commit": host.commit(),
+            "command": host.command(),
+        }
+        self.config["plan"] = dataclasses.asdict(plan)
+        self.config["resumed"] = [*self.config.get("resumed", []), resumed]
+        self._write_config()
+
+    def note_rollback(self, step: int, failed: int, config: Any) -> None:
+        """Note in `config.json` that the run returned from `failed` to `step`, and its options."""
+        self.config["config"] = dataclasses.asdict(config)
+        rollback = {"from": failed, "to": step}
+        self.config["rollbacks"] = [*self.config.get("rollbacks", []), rollback]
+        self._write_config()
+
+    def _write_config(self) -> None:
+        with self._writing():
+            storage.write_text(self.path / "config.json", json.dumps(self.config, indent=2) + "\n")
+
+    def rewind(self, training: Training) -> None:
+        """Cut the record back to the run's step, and read its rows into `training.rows`.
+
+        An evaluation that was made only because the run ended there is removed too.
+        """
+        step, self.saved_pending = training.state.step, training.pending is not None
+        end = step - 1 if self.saved_pending else step
+        self.purge_step, self.saved_step = end + 1, step or None
+        with self._writing():
+            rows = [row for row in log.salvage(self.progress.path) if row["step"] <= end]
+            every, before = self.config["plan"]["eval_every"], step - training.config.horizon
+            if rows and rows[-1]["step"] == step and not due(every, before, step):
+                rows[-1] = {k: v for k, v in rows[-1].items() if not k.startswith("eval/")}
+            self.progress.replace(rows)
+        training.rows = rows
+
+    def record(self, row: Metrics) -> None:
+        """Append a row to `progress.csv` and to the events.
+
+        Raises:
+            DiscError: it can't be written.
+        """
+        with self._writing():
+            if self.events is None:
+                self.events = log.Events(self.path / "events", self.purge_step)
+            self.progress.append(row)
+            self.events.append(row)
+
+    def save_if_new(self, training: Training) -> None:
+        """Save unless the newest checkpoint already holds all of it."""
+        now = (training.state.step, training.pending is not None)
+        if (self.saved_step, self.saved_pending) != now:
+            self.save(training)
+
+    def save(self, training: Training) -> None:
+        """Write the policy file and a checkpoint.
+
+        Raises:
+            DiscError: they can't be written; the previous ones are still there.
+        """
+        actions = training.env.actions_since_reset
+        shape = (training.num_envs, 0, training.env.spec.action_size)
+        contents = checkpoint.Checkpoint(
+            training.state,
+            np.concatenate(actions, axis=1) if actions else np.zeros(shape, np.float32),
+            training.env.observations(),
+            {
+                "algorithm": training.algorithm.NAME,
+                "elapsed": training.elapsed,
+                "unscored": training.pending and checkpoint.row_to_json(training.pending),
+                "versions": host.versions(),
+            },
+        )
+        with self._writing():
+            self.progress.flush()
+            saving.write_policy(training, self.path / "policy.disc")
+            checkpoint.save(self.checkpoints, contents)
+        self.saved_step, self.saved_pending = training.state.step, training.pending is not None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """If writing fails, say what is saved and how to resume."""
+        try:
+            yield
+        except OSError as error:
+            step = self.saved_step
+            saved = "not saved yet" if step is None else f"saved up to step {step:,}"
+            args = Maker(self.config["env"], self.config["env_kwargs"]).cli_args
+            raise DiscError(
+                f"{self.path}: can't be written ({error.strerror or error}); the run is {saved}. "
+                f"Fix that and resume with `{resume_command(self.path, args)}`."
+            ) from error
+
+    def close(self) -> None:
+        """Close the events and release the lock."""
+        if self.events is not None:
+            self.events.close()
+            self.events = None
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+
+def _check_links(path: Path) -> None:
+    """Refuse a directory that contains links to files outside of it, which may be overwritten."""
+    for inner in path.rglob("*"):
+        if inner.is_symlink() and not storage.within(inner, path):
+            raise DiscError(
+                f"{inner}: is a link out of the run directory; replace it by what it links to, or "
+                "remove it."
+            )
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a directory until the returned descriptor is closed or the process ends.
+
+    Raises:
+        DiscError: another process has locked it.
+    """
+    number = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(number)
+        raise DiscError(
+            f"{path}: is locked by another process; wait for it, or choose another --out."
+        ) from error
+    except OSError:  # a file system without locks
+        os.close(number)
+        return None
+    return number
+
+
+def resume_command(path: Path, cli_args: Iterable[str]) -> str:
+    """The command that resumes a run, with the arguments that name its environment."""
+    return shlex.join(["disc", "resume", str(path), *cli_args])
+
+
+def leftovers(path: Path) -> Iterable[Path]:
+    """Partial files of a process that was killed while it made a run directory."""
+    return path.glob(".config.json.*.part")
+
+
+def check_free(path: Path) -> None:
+    """Refuse a directory that is not empty, or can't be written to."""
+    if path.exists() and (not path.is_dir() or {*path.iterdir()} - {*leftovers(path)}):
+        raise DiscError(
+            f"{path}: already exists; choose another --out, or resume it with `disc resume {path}`."
+        )
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise DiscError(f"{path}: can't be made, as {there} is not a writable folder.")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The `config.json` of a run directory, which may be untrusted.
+
+    Raises:
+        DiscError: there is none, or it is damaged.
+    """
+    try:
+        config = storage.parse(storage.read_text(path / "config.json"))
+        _check_config(config)
+    except OSError as error:
+        raise DiscError(f"{path}: not a run directory ({error.strerror}: config.json).") from error
+    except (DiscError, *storage.MALFORMED) as error:
+        why = str(error).removesuffix(".")
+        raise DiscError(f"{path}: its config.json is damaged ({why}).") from error
+    return config
+
+
+def _check_config(config: Any) -> None:
+    """Raise if an entry is missing or of the wrong type."""
+    if not isinstance(config["algorithm"], str) or not isinstance(config["env"], str | None):
+        raise TypeError("algorithm and env must be names")
+    if not all(isinstance(config[name], dict) for name in ("env_kwargs", "plan", "config")):
+        raise TypeError("env_kwargs, plan and config must be tables")
+    counts = {name: config[name] for name in ("seed", "num_envs", "threads")}
+    counts |= dataclasses.asdict(Plan(**config["plan"]))
+    if None in counts.values():
+        raise TypeError("a number is missing")
+    check_counts(**counts)
+    for name in ("resumed", "rollbacks"):
+        entries = config.get(name, [])
+        if not isinstance(entries, list) or not all(isinstance(x, dict) for x in entries):
+            raise TypeError(f"{name} is {entries!r}")

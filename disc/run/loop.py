@@ -1,0 +1,262 @@
+"""The training loop: collect, observe, update, evaluate, record, checkpoint."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from functools import cache, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from disc import host
+from disc.envs.evaluate import Interrupted, evaluate
+from disc.envs.pool import borrowed
+from disc.envs.rollout import collect
+from disc.run import nonfinite, resume
+from disc.run.directory import RunDirectory
+from disc.run.nonfinite import NonFinite
+from disc.run.signals import interruptible
+from disc.run.terminal import Reporter
+from disc.run.training import Plan, Training
+from disc.types import DiscError, Measured, Metrics, Rollout, Spec
+
+AfterIteration = Callable[[Metrics], Any]
+"""Called with each row; returning False stops the run."""
+Outcome = Literal["finished", "interrupted", "stopped"]
+SAVED = "saved"  # the argument of a KeyboardInterrupt after which nothing is lost
+
+
+def run(
+    training: Training,
+    plan: Plan,
+    directory: RunDirectory | None,
+    callbacks: Sequence[AfterIteration] = (),
+    progress: bool = True,
+) -> None:
+    """Train until the plan is fulfilled, and save; after a non-finite value recover if asked to.
+
+    Args:
+        training: the run; changes.
+        plan: how long to train, when to evaluate and save.
+        directory: where to record and save; closed at the end. Nothing is written if None.
+        callbacks: called after each iteration.
+        progress: show a progress bar on standard error.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C or SIGTERM; its argument is SAVED.
+        NonFinite: an update gave a NaN or an infinity.
+    """
+    title = f"{training.algorithm.NAME} on {training.maker.name}"
+    with (
+        closing(directory) if directory is not None else nullcontext(),
+        closing(Reporter(title, plan.steps, progress)) as reporter,
+        interruptible(reporter.say) as interrupted,
+    ):
+        host.forget_programs()
+        begin(training, plan, directory)
+        announce(training, plan, reporter.say)
+        for rollbacks in itertools.count():
+            try:
+                outcome = train(training, plan, directory, reporter, interrupted, callbacks)
+                break
+            except NonFinite as error:
+                resume.recover(training, directory, error, rollbacks, reporter.say)
+        if directory is not None:
+            if not plan.checkpoint_every:
+                training.renew_episodes()  # the actions since the start were not kept
+            directory.save_if_new(training)
+    if outcome == "interrupted":
+        raise KeyboardInterrupt(SAVED)
+
+
+def begin(training: Training, plan: Plan, directory: RunDirectory | None) -> None:
+    """Reset the environments if they were not, and save what training starts from."""
+    training.config = training.config.for_steps(plan.steps)
+    if not training.started:
+        training.env.reset(training.seed, training.state.step)
+        training.started = True
+    elif not training.traced and (plan.checkpoint_every or directory is not None):
+        training.renew_episodes()  # what was done without checkpoints can't be repeated
+    training.traced = bool(plan.checkpoint_every)
+    begun = training.loaded or training.state.step > 0
+    if directory is not None and directory.saved_step is None and begun:
+        directory.save(training)  # a run that is killed starts again from here
+
+
+def announce(training: Training, plan: Plan, say: Callable[[str], None]) -> None:
+    """Report the size of the replay, and a run that is too short to learn."""
+    replay = sum(array.nbytes for array in training.state.replay)
+    say(f"The replay takes {host.size(replay)} of memory.")
+    if plan.steps <= (first := training.config.unlearned):
+        say(
+            f"Nothing will be learned: the first {first:,} steps are random; give more steps, or "
+            "fewer random_steps."
+        )
+
+
+def train(
+    training: Training,
+    plan: Plan,
+    directory: RunDirectory | None,
+    reporter: Reporter,
+    interrupted: Callable[[], bool],
+    callbacks: Sequence[AfterIteration],
+) -> Outcome:
+    """Iterate until `plan.steps` steps are taken.
+
+    Returns:
+        Why it ended: at its end, by a signal, or by a callback. A signal during an evaluation
+        leaves the row in `training.pending`.
+    """
+    say_once = cache(reporter.say)
+    while training.state.step < plan.steps or training.pending is not None:
+        start = time.perf_counter()
+        if training.pending is None:
+            training.pending = advance(training, plan)
+        row, step = training.pending, training.state.step
+        before = step - training.config.horizon
+        updated = time.perf_counter()
+        try:
+            if plan.evaluates(before, step):
+                row = {**row, **score(training, plan, say_once, interrupted)}
+        except Interrupted:  # the resumed run repeats it
+            training.elapsed += updated - start
+            return "interrupted"
+        done = time.perf_counter()
+        training.elapsed += done - start
+        row |= {"time/elapsed": training.elapsed, "time/evaluating": done - updated}
+        record(training, row, directory, reporter)
+        training.pending = None
+        if directory is not None and plan.saves(before, step):
+            directory.save_if_new(training)
+        answers = [callback(training.rows[-1]) for callback in callbacks]
+        if interrupted() and step < plan.steps:
+            return "interrupted"
+        if any(isinstance(answer, bool | np.bool_) and not answer for answer in answers):
+            return "stopped"
+    return "finished"
+
+
+def advance(training: Training, plan: Plan) -> Metrics:
+    """One iteration, then new episodes if a checkpoint is due; returns the row."""
+    begun = training.state
+    try:
+        rollouts, metrics = iterate(training)
+    except NonFinite:
+        training.state = nonfinite.last_good(begun, training.state)
+        raise
+    if plan.saves(begun.step, training.state.step):
+        training.renew_episodes()
+    elif not plan.checkpoint_every:
+        training.env.actions_since_reset.clear()  # no checkpoint needs them
+    names = ("time/elapsed", "eval/return", "eval/return_std", "eval/length")
+    return {
+        "step": training.state.step,
+        **dict.fromkeys(names, math.nan),
+        **describe(rollouts, training.env.spec),
+        **metrics,
+    }
+
+
+def iterate(training: Training) -> tuple[list[Rollout], Metrics]:
+    """Collect a batch and update; off-policy algorithms do so several times per iteration.
+
+    Raises:
+        NonFinite: an update gave a NaN or an infinity.
+    """
+    algorithm, config, env = training.algorithm, training.config, training.env
+    explore = partial(algorithm.explore, config, env.spec)
+    rollouts: list[Rollout] = []
+    measured: list[Measured] = []
+    sampling = 0.0
+    for _ in range(config.horizon // config.at_once):
+        start = time.perf_counter()
+        try:
+            rollout = collect(env, explore, training.state, config.at_once, training.threads)
+        except DiscError:
+            if rollouts:  # a bad update may be the cause
+                nonfinite.check_state(average(measured), training.state, rollouts[-1])
+            raise
+        sampling += time.perf_counter() - start
+        training.state = algorithm.observe(config, training.state, rollout)
+        state, found = algorithm.update(config, training.state, training.threads)
+        nonfinite.check_measured(found, state, rollout)
+        training.state = state
+        rollouts.append(rollout)
+        measured.append(found)
+    metrics = average(measured)
+    nonfinite.check_measured(metrics, training.state, rollout)
+    nonfinite.check_state(metrics, training.state, rollout)
+    return rollouts, {**metrics, "time/sampling": sampling}
+
+
+def score(
+    training: Training, plan: Plan, say: Callable[[str], None], interrupted: Callable[[], bool]
+) -> Metrics:
+    """Evaluate the current policy.
+
+    Raises:
+        Interrupted: a signal arrived.
+    """
+    state, name = training.state, training.maker.name
+    acting = training.algorithm.act(training.config, training.env.spec, state)
+    with borrowed(training.maker, f"to evaluate at step {state.step}") as env:
+        found = evaluate(
+            env,
+            acting,
+            plan.eval_episodes,
+            state.seed,
+            state.step,
+            name=name,
+            say=say,
+            stop=interrupted,
+        )
+    return {
+        "eval/return": float(np.mean(found.returns)),
+        "eval/return_std": float(np.std(found.returns)),
+        "eval/length": float(np.mean(found.lengths)),
+    }
+
+
+def record(
+    training: Training, row: Metrics, directory: RunDirectory | None, reporter: Reporter
+) -> None:
+    """Round a row to nine digits, and add it to the run, its files and the display."""
+    step = training.state.step
+    row = {**{name: float(f"{value:.9g}") for name, value in row.items()}, "step": step}
+    measured = {name: value for name, value in row.items() if not math.isnan(value)}
+    training.rows.append(measured)
+    if directory is not None:
+        directory.record(row)
+    reporter.update(step, measured)
+
+
+def average(measured: list[Measured]) -> Metrics:
+    """Metrics of an iteration from those of its updates: means, but sums of times."""
+    names = dict.fromkeys(name for found in measured for name in found)
+    row = {}
+    for name in names:
+        values = [float(found[name]) for found in measured if name in found]
+        row[name] = sum(values) / (1 if name.startswith("time/") else len(values))
+    return row
+
+
+def describe(rollouts: list[Rollout], spec: Spec) -> Metrics:
+    """Returns and lengths of the episodes that ended, and the share of actions out of bounds."""
+    returns, lengths, action = (
+        np.concatenate([getattr(rollout, name) for rollout in rollouts])
+        for name in ("returns", "lengths", "action")
+    )
+    ended = len(returns) > 0
+    return {
+        "train/return": float(np.mean(returns)) if ended else math.nan,
+        "train/length": float(np.mean(lengths)) if ended else math.nan,
+        "train/episodes": len(returns),
+        "train/actions_outside": float(
+            np.mean((action < spec.action_low) | (action > spec.action_high))
+        ),
+    }

@@ -1,0 +1,142 @@
+"""Numbers that are none: seen in the iteration in which they arise, and written down."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc import storage
+from disc.types import DiscError, Measured, Rollout
+
+NAMED = 4  # bad arrays that the message names; the dump names all
+MEASURED = ("train/objective", "train/value_loss", "train/entropy")
+"""Metrics that, where they are measured, are numbers as long as the parameters are."""
+DUMP = "nonfinite.json"
+
+
+class NonFinite(DiscError):
+    """An update gave a NaN or an infinity; `found` says which and from which batch."""
+
+    def __init__(self, step: int, found: dict[str, Any]) -> None:
+        names = [*found["metrics"], *found["arrays"]]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        self.step, self.found = step, found
+        self.what = (
+            f"the update at step {step:,} gave a number that is not finite "
+            f"({', '.join(names[:NAMED])}{more})"
+        )
+        super().__init__(
+            f"{self.what}; lower the learning rate or step size, let --on-nan rollback do so, or "
+            "look at the rewards and observations."
+        )
+
+    def after(self, returns: int) -> None:
+        """Say that so many returns with smaller steps did not help."""
+        how = f"{returns} returns with half the step size each did not help"
+        self.args = (f"{self.what}, and {how}; look at the rewards and observations.",)
+
+    def write(self, directory: Path) -> None:
+        """Leave what was found in a run directory."""
+        text = json.dumps({"step": self.step, **self.found}, indent=2) + "\n"
+        storage.write_text(directory / DUMP, text)
+
+
+def check_measured(measured: Measured, state: Any, rollout: Rollout) -> None:
+    """Look at what an update measured; what is still on its way is not waited for.
+
+    Raises:
+        NonFinite: an objective, a loss or an entropy is NaN or infinite.
+    """
+    known = {name: measured[name] for name in MEASURED if name in measured}
+    if not all(math.isfinite(x) for x in known.values() if isinstance(x, float)):
+        raise NonFinite(state.step, describe(measured, state, rollout))
+
+
+def check_state(measured: Measured, state: Any, rollout: Rollout) -> None:
+    """Look at all that an update changes, which it may have spoiled after it measured.
+
+    Beside networks, these are their targets and what optimisers remember: where that is infinite,
+    Adam stands still, and nothing else shows it.
+
+    Raises:
+        NonFinite: a number is NaN or infinite.
+    """
+    leaves = [x for _, x in _floats(_fields(state))]
+    if not bool(_all_finite(leaves)):
+        raise NonFinite(state.step, describe(measured, state, rollout))
+
+
+@jax.jit
+def _all_finite(leaves: list[jax.Array | float]) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+
+def _fields(state: Any) -> dict[str, Any]:
+    """What a state holds, but its replay."""
+    names = [field.name for field in fields(state) if field.name != "replay"]
+    return {name: getattr(state, name) for name in names}
+
+
+def _floats(tree: Any) -> list[tuple[Any, Any]]:
+    """The path and value of what an update computes: floats, and JAX's arrays of them."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return [
+        (path, x)
+        for path, x in leaves
+        if isinstance(x, float) or (isinstance(x, jax.Array) and x.dtype.kind == "f")
+    ]
+
+
+def describe(measured: Measured, state: Any, rollout: Rollout) -> dict[str, Any]:
+    """Which metrics and arrays are not finite, and between which values the newest batch lies.
+
+    Networks have the names that they have in a policy file; all else follows, under its own.
+    """
+    values = {name: float(measured[name]) for name in MEASURED if name in measured}
+    networks = _floats(state.parameters())
+    known = {id(x) for _, x in networks}
+    rest = [(path, x) for path, x in _floats(_fields(state)) if id(x) not in known]
+    arrays = {}
+    for path, leaf in [*networks, *rest]:
+        wrong = ~np.isfinite(np.asarray(leaf))
+        if wrong.any():
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            first = [int(i) for i in np.argwhere(wrong)[0]]
+            arrays[name] = {"entries": int(wrong.sum()), "of": int(wrong.size), "first": first}
+    steps = len(rollout.reward)
+    return {
+        "metrics": {n: repr(x) for n, x in values.items() if not math.isfinite(x)},
+        "arrays": arrays,
+        "batch": {
+            "steps": steps,
+            "first_step": state.step - steps + 1,
+            "iteration": state.iteration,
+            **_ranges(rollout),
+        },
+        "replay": _ranges(state.replay),
+    }
+
+
+def _ranges(steps: Any) -> dict[str, dict[str, float | str]]:
+    """Between which values some steps lie."""
+    ranges = {}
+    for name in ("observation", "action", "reward", "next_observation"):
+        ends = {"min": getattr(steps, name).min(), "max": getattr(steps, name).max()}
+        ranges[name] = {end: _number(float(x)) for end, x in ends.items()}
+    return ranges
+
+
+def _number(x: float) -> float | str:
+    return x if math.isfinite(x) else repr(x)  # JSON has no NaN
+
+
+def last_good(before: Any, now: Any) -> Any:
+    """The state that an iteration began with, but with today's replay: the old one is gone."""
+    return replace(before, replay=now.replay)

@@ -1,0 +1,174 @@
+"""Back to a checkpoint: to resume a run exactly, or to retry after a non-finite value."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from disc.algos import ALGORITHMS
+from disc.envs.factory import Maker, Source
+from disc.learning.config import OLD_PRESET
+from disc.run import checkpoint
+from disc.run.directory import OnNan, RunDirectory, check_on_nan
+from disc.run.nonfinite import DUMP, NonFinite
+from disc.run.training import Plan, Training, check_counts
+from disc.types import DiscError
+
+ROLLBACKS = 5  # per process, before a run gives up
+Say = Callable[[str], None]
+
+
+def open_run(
+    run: Path,
+    steps: int | None,
+    env: Source | None,
+    threads: int | None,
+    on_nan: OnNan | None,
+    say: Say,
+) -> tuple[Training, Plan, RunDirectory]:
+    """A run as it was at its newest undamaged checkpoint, and what is left to do.
+
+    Args:
+        run: the run directory.
+        steps: total steps; as planned if None.
+        env: the environment, if the directory may not choose it.
+        threads: cores; as before if None.
+        on_nan: as before if None.
+        say: receives what the user should know.
+
+    Raises:
+        DiscError: it can't be resumed.
+    """
+    directory = RunDirectory.open(run)
+    try:
+        training, plan = _open(directory, steps, env, threads, say)
+        if on_nan is not None:
+            check_on_nan(on_nan, written=True)
+            directory.config["on_nan"] = on_nan
+        directory.rewind(training)
+        directory.extend(training.state.step, plan)
+    except BaseException:
+        directory.close()
+        raise
+    return training, plan, directory
+
+
+def _open(
+    directory: RunDirectory, steps: int | None, env: Source | None, threads: int | None, say: Say
+) -> tuple[Training, Plan]:
+    run, config = directory.path, directory.config
+    maker = _maker(directory, env, say)
+    check_counts(steps=steps, threads=threads)
+    plan = dataclasses.replace(directory.plan, steps=steps or directory.plan.steps)
+    if config["algorithm"] not in ALGORITHMS:
+        raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
+    training = Training.create(
+        ALGORITHMS[config["algorithm"]],
+        maker.source,
+        seed=config["seed"],
+        num_envs=config["num_envs"],
+        threads=threads or config["threads"],
+        env_kwargs=dict(maker.kwargs),
+        preset=config.get("preset", OLD_PRESET),
+        options=config["config"],
+    )
+    found, complaints = checkpoint.newest(directory.checkpoints, training.state)
+    for complaint in complaints:
+        say(f"{complaint} Resuming from the checkpoint before it.")
+    if found is None:
+        say(f"{run}: no checkpoint was saved yet; the run starts again.")
+    step = found.state.step if found else 0
+    newest = checkpoint.place(directory.checkpoints, step)
+    checkpoint.prune(newest, later=False)  # a kill may have prevented it
+    if plan.steps <= step and not (found and found.pending):
+        raise DiscError(f"{run}: is already at step {step:,}; give more with --steps.")
+    if found is not None:
+        restore(training, found, say)
+    return training, plan
+
+
+def _maker(directory: RunDirectory, env: Source | None, say: Say) -> Maker:
+    """The environment that the user named, or else the run's, if that imports nothing."""
+    run, recipe, kwargs = directory.path, directory.config["env"], directory.config["env_kwargs"]
+    if env is None:
+        if recipe is None:
+            raise DiscError(
+                f"{run}: its environment was made in Python; use disc.resume(…, env=…)."
+            )
+        how = f"add `--env {shlex.quote(recipe)}` (in Python env={recipe!r})"
+        return Maker.from_file(run, recipe, kwargs, how)
+    if isinstance(env, str) and Maker(env).name != recipe:
+        if kwargs:
+            say(f"{run}: its env_kwargs are ignored, as they belong to {recipe}, not {env}.")
+        kwargs = {}
+    return Maker(env, kwargs)
+
+
+def restore(training: Training, found: checkpoint.Checkpoint, say: Say) -> None:
+    """Put a run and its environments where a checkpoint was taken."""
+    training.state, training.elapsed = found.state, float(found.info["elapsed"])
+    training.pending = found.pending
+    actions = found.actions_since_reset
+    training.env.reset(training.seed, training.state.step - actions.shape[0] * actions.shape[1])
+    training.started = True
+    if actions.size:
+        say(f"Repeating {actions[..., 0].size:,} steps to restore the episode …")
+        training.env.replay(actions, training.policy.bound)
+    if not np.array_equal(training.env.observations(), found.observations):
+        say(
+            f"{training.maker.name} is not deterministic under a seed: a new episode starts here, "
+            "and the run will differ from an uninterrupted one."
+        )
+        training.renew_episodes()
+
+
+def recover(
+    training: Training,
+    directory: RunDirectory | None,
+    error: NonFinite,
+    rollbacks: int,
+    say: Say,
+) -> None:
+    """Write down a non-finite value and roll back, or raise it again.
+
+    Raises:
+        NonFinite: the run may not roll back, or has done so too often.
+    """
+    if directory is None:
+        raise error
+    with suppress(OSError):  # the error itself matters more
+        error.write(directory.path)
+        say(f"{directory.path / DUMP} lists the non-finite values.")
+    if directory.config.get("on_nan") != "rollback":
+        raise error
+    if rollbacks == ROLLBACKS:
+        error.after(rollbacks)
+        raise error
+    roll_back(training, directory, error, say)
+
+
+def roll_back(training: Training, directory: RunDirectory, error: NonFinite, say: Say) -> None:
+    """Return to the last undamaged checkpoint, or to the start, with half the step size."""
+    for array in training.state.replay:
+        array.delete()  # there may not be memory for two
+    fresh = training.algorithm.init(
+        training.config, training.env.spec, training.num_envs, training.seed
+    )
+    found, complaints = checkpoint.newest(directory.checkpoints, fresh)
+    for complaint in complaints:
+        say(complaint)
+    training.config = training.config.with_halved_steps()
+    if found is None:
+        training.state, training.pending = fresh, None
+        training.env.reset(training.seed, 0)
+    else:
+        restore(training, found, say)
+    step = training.state.step
+    directory.rewind(training)
+    directory.note_rollback(step, error.step, training.config)
+    say(f"Back to step {step:,} with half the step size: {error.what}.")

@@ -1,0 +1,146 @@
+"""Networks and statistics of a run to a policy file, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disc import host, storage
+from disc.envs.factory import Maker, Source
+from disc.learning import normalize
+from disc.learning.algorithm import Algorithm
+from disc.learning.config import OLD_PRESET, make_config
+from disc.policy import file as policy_file
+from disc.policy.file import PolicyFile
+from disc.run import log
+from disc.run.training import Training
+from disc.types import DiscError
+
+
+def write_policy(training: Training, path: Path) -> None:
+    """Write the policy file of a run."""
+    acting = training.policy
+    moments = training.state.normalizer
+    tensors = {
+        **_named(training.state.parameters()),
+        **acting.tensors(),
+        "normalizer/moments_mean": moments.observation.mean,
+        "normalizer/moments_variance": moments.observation.variance,
+    }
+    info = {
+        "algorithm": training.algorithm.NAME,
+        "env": training.maker.recipe,
+        "env_name": training.maker.name,
+        "env_kwargs": dict(training.maker.kwargs),
+        "seed": training.seed,
+        "num_envs": training.num_envs,
+        "step": training.state.step,
+        **acting.header(),
+        "preset": training.preset,
+        "config": dataclasses.asdict(training.config),
+        "statistics": {
+            "observations": moments.observation.samples,
+            "returns": moments.discounted.samples,
+            "return_mean": float(moments.discounted.mean),
+            "return_variance": float(moments.discounted.variance),
+        },
+        "versions": host.versions(),
+        "scores": log.scores(training.rows),
+    }
+    policy_file.write(path, tensors, info)
+
+
+def _named(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Networks as arrays by name: `policy/weight_0`, `policy/log_std`, `value/1/bias_2`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(parameters)
+    return {_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    """A layer's number stands behind the name of its array; the word `mean` is left out."""
+    words = [jax.tree_util.keystr((key,), simple=True) for key in path]
+    words = [word for word in words if word != "mean"]
+    if len(words) > 2 and words[-2].isdigit():
+        words[-2:] = [f"{words[-1]}_{words[-2]}"]
+    return "/".join(words)
+
+
+def read_policy(
+    algorithm: Algorithm, path: str | Path, env: Source | None, options: dict[str, Any]
+) -> tuple[PolicyFile, Source, dict[str, Any]]:
+    """A policy file, the environment to train it in, and the options of the agent.
+
+    Args:
+        algorithm: must be the file's.
+        path: a policy file, or a run directory.
+        env: the environment; the file's if None.
+        options: override those in the file.
+
+    Raises:
+        DiscError: the file is incomplete, of another algorithm, or does not fit the options.
+    """
+    file = policy_file.read(policy_file.locate(path))
+    info = file.info
+    if info.get("algorithm") != algorithm.NAME:
+        raise DiscError(f"{path}: a policy of {info.get('algorithm')}, not of {algorithm.NAME}.")
+    if env is None:
+        env = Maker.from_file(path, info.get("env"), info.get("env_kwargs")).source
+        options = {"num_envs": info.get("num_envs", 1), **options}
+    maker, kwargs = Maker(env), info.get("env_kwargs")
+    if maker.name == info.get("env_name") and not maker.single and isinstance(kwargs, dict):
+        options = {"env_kwargs": kwargs, **options}
+    known = {field.name for field in dataclasses.fields(algorithm.Config)}
+    try:
+        saved = {name: value for name, value in info["config"].items() if name in known}
+        preset = info.get("preset", OLD_PRESET)
+        options = {"seed": info["seed"], "preset": preset, **saved, **options}
+    except storage.MALFORMED as error:
+        raise DiscError(f"{path}: this policy file is not complete ({error}).") from error
+    chosen = {name: value for name, value in options.items() if name in known}
+    config = make_config(algorithm, chosen, options["preset"])
+    if config.widths != tuple(map(len, file.policy.biases[:-1])):  # before they are made
+        raise DiscError(f"{path}: its networks do not have the widths {config.widths}.")
+    return file, env, options
+
+
+def read_networks(state: Any, file: PolicyFile) -> Any:
+    """A fresh state with the networks and statistics of a policy file."""
+    tensors, info = file.tensors, file.info
+
+    def place(path: Any, blank: jax.Array) -> jax.Array:
+        array = tensors.get(_name(path))
+        if array is None or array.shape != blank.shape:
+            raise DiscError("the policy file's networks do not fit this environment and options.")
+        if array.dtype != blank.dtype or not np.isfinite(array).all():
+            raise DiscError(f"the policy file's {_name(path)} is not all finite {blank.dtype}.")
+        return jnp.asarray(array)
+
+    parameters = jax.tree_util.tree_map_with_path(place, state.parameters())
+    try:
+        stored, fresh = info["statistics"], state.normalizer
+        seen = [tensors[f"normalizer/moments_{name}"] for name in ("mean", "variance")]
+        observation = _moments(stored["observations"], seen, fresh.observation)
+        returns = [np.float64(stored[f"return_{name}"]) for name in ("mean", "variance")]
+        discounted = _moments(stored["returns"], returns, fresh.discounted)
+    except storage.MALFORMED as error:
+        raise DiscError(f"the policy file's statistics are not complete ({error}).") from error
+    normalizer = normalize.Normalizer(observation, discounted, fresh.running)
+    return state.start_from(parameters, normalizer)
+
+
+def _moments(samples: Any, found: Sequence[Any], fresh: normalize.Moments) -> normalize.Moments:
+    """Statistics from a file, if they can be such."""
+    for values in found:
+        if values.shape != fresh.mean.shape or values.dtype.kind != "f":
+            raise ValueError(f"{values.dtype} of shape {values.shape}")
+    mean, variance = (np.asarray(values, np.float64) for values in found)
+    known = np.isfinite([mean, variance]).all() and (variance >= 0.0).all()
+    if not known or not 0.0 <= float(samples) < np.inf:
+        raise ValueError("a non-finite value")
+    return normalize.Moments(float(samples), mean, variance)

@@ -1,0 +1,148 @@
+"""A run in memory: what was chosen, the environments, and everything that changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from disc import host
+from disc.envs.factory import Maker, Source
+from disc.envs.pool import Environments
+from disc.learning import normalize
+from disc.learning.algorithm import Algorithm
+from disc.learning.config import Preset, make_config
+from disc.policy.policies import Policy
+from disc.types import DiscError, Metrics
+
+EVAL_EVERY = 100_000
+CHECKPOINT_EVERY = 100_000
+MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every")
+MAY_BE_NONE = ("steps", "threads", "jobs")
+MOST = {
+    "seed": 2**64 - 1,
+    "num_envs": 1_000,
+    "threads": 1_000,
+    "episodes": 10**6,
+    "eval_episodes": 10**6,
+}
+MOST_OTHERWISE = 2**62
+
+
+def check_counts(**counts: int | None) -> None:
+    """Raise a `DiscError` unless each count is an integer in its range."""
+    for name, value in counts.items():
+        low = 0 if name in MAY_BE_ZERO else 1
+        if value is None and name in MAY_BE_NONE:
+            continue
+        if not isinstance(value, int | np.integer) or value < low:
+            raise DiscError(f"{name} must be a whole number of at least {low}, not {value!r}.")
+        if value > (most := MOST.get(name, MOST_OTHERWISE)):
+            raise DiscError(f"{name} must be a whole number of at most {most:,}, not {value!r}.")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to train, and when to evaluate and save. In environment steps; 0 means never."""
+
+    steps: int
+    eval_every: int
+    eval_episodes: int
+    checkpoint_every: int
+
+    def check(self) -> None:
+        """Raise a `DiscError` that names the first option that is out of range."""
+        check_counts(**dataclasses.asdict(self))
+
+    def evaluates(self, before: int, after: int) -> bool:
+        """Whether an evaluation is due after an iteration from step `before` to `after`."""
+        return self.eval_every > 0 and (after >= self.steps or due(self.eval_every, before, after))
+
+    def saves(self, before: int, after: int) -> bool:
+        """Whether a checkpoint is due after an iteration from step `before` to `after`."""
+        return due(self.checkpoint_every, before, after)
+
+
+def due(every: int, before: int, after: int) -> bool:
+    """Whether a multiple of `every` lies in (before, after]."""
+    return every > 0 and after // every > before // every
+
+
+@dataclass
+class Training:
+    """Everything that the loop, a checkpoint and a run directory need to know about a run.
+
+    What does not change comes first. `Training.create` checks it and makes the rest.
+    """
+
+    algorithm: Algorithm
+    maker: Maker
+    threads: int
+    preset: Preset
+    config: Any  # the algorithm's Config; a rollback halves its step sizes
+    env: Environments
+    state: Any  # the algorithm's State
+    elapsed: float = 0.0  # seconds of training, over all processes that took part
+    rows: list[Metrics] = field(default_factory=list)  # of progress.csv
+    pending: Metrics | None = None  # the newest row, until it is evaluated and recorded
+    started: bool = False  # the environments have been reset
+    loaded: bool = False  # the networks come from a policy file
+    traced: bool = True  # env.actions_since_reset is complete
+    _policy: tuple[Any, Policy] | None = None  # of a state
+
+    @classmethod
+    def create(
+        cls,
+        algorithm: Algorithm,
+        source: Source,
+        *,
+        seed: int,
+        num_envs: int,
+        threads: int | None,
+        env_kwargs: Mapping[str, Any] | None,
+        preset: Preset,
+        options: dict[str, Any],
+    ) -> Self:
+        """Check the options, make the environments and an initial state.
+
+        Raises:
+            DiscError: an option is wrong, or the environment can't be used.
+        """
+        config = make_config(algorithm, options, preset)
+        check_counts(seed=seed, num_envs=num_envs, threads=threads)
+        seed, num_envs = int(seed), int(num_envs)
+        config.check_num_envs(num_envs)
+        threads = threads or host.available_cores()
+        host.configure_jax(threads)
+        host.forget_programs()
+        maker = Maker(source, env_kwargs or {})
+        config = config.for_task(maker.name)
+        env = Environments(maker, num_envs)
+        state = algorithm.init(config, env.spec, num_envs, seed)
+        return cls(algorithm, maker, threads, preset, config, env, state)
+
+    @property
+    def seed(self) -> int:
+        """All randomness derives from it."""
+        return self.state.seed
+
+    @property
+    def num_envs(self) -> int:
+        """E."""
+        return len(self.env.lanes)
+
+    @property
+    def policy(self) -> Policy:
+        """The current policy, in numpy."""
+        if self._policy is None or self._policy[0] is not self.state:
+            acting = self.algorithm.act(self.config, self.env.spec, self.state)
+            self._policy = (self.state, acting)
+        return self._policy[1]
+
+    def renew_episodes(self) -> None:
+        """Start new episodes in new environments; episodes in progress are cut off."""
+        self.env.reset(self.seed, self.state.step)
+        self.state = replace(self.state, normalizer=normalize.cut(self.state.normalizer))

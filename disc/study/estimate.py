@@ -1,0 +1,150 @@
+"""How long runs will take on this machine, from a short try of each kind.
+
+`python -m disc.probe CELL` is what the try runs, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from disc.study.local import end_with
+from disc.study.spec import Cell
+from disc.study.sweep import Status
+
+SECONDS = 5.0  # of learning, after the first iterations, which compile
+WARM = 2  # iterations
+LONGEST = 1_000  # steps of an episode, where the environment has no limit
+
+
+class Pace(NamedTuple):
+    """What was measured."""
+
+    step: float  # seconds of an environment step, learning included
+    evaluation: float  # seconds of an evaluation, if its episodes last as long as they may
+
+
+def estimate(
+    found: list[Status], jobs: int, tell: Callable[[str], None]
+) -> dict[Cell, float | None]:
+    """Seconds that each cell still takes on one core; None where the try failed.
+
+    Runs of the same task and arm that have got far say it better than a try.
+    """
+    paces: dict[tuple[str, str], Pace | None] = {}
+    tried: dict[tuple[str, str], Cell] = {}
+    seen: dict[tuple[str, str], float] = {}
+    for status in found:
+        kind = (status.cell.task, status.cell.arm.name)
+        if status.step > 0.2 * status.cell.steps and status.rows[-1].get("time/elapsed"):
+            seen[kind] = status.rows[-1]["time/elapsed"] / status.step
+        elif not status.done:
+            tried.setdefault(kind, status.cell)
+    kinds = [kind for kind in tried if kind not in seen]
+    for first in range(0, len(kinds), jobs):
+        some = kinds[first : first + jobs]
+        names = ", ".join(f"{arm} on {task}" for task, arm in some)
+        tell(f"Trying {names} ({first + len(some)} of {len(kinds)}) …")
+        tries = [(kind, _start(tried[kind])) for kind in some]
+        paces |= {kind: _finish(process) for kind, process in tries}
+    return {status.cell: _seconds(status, paces, seen) for status in found if not status.done}
+
+
+def _seconds(
+    status: Status,
+    paces: dict[tuple[str, str], Pace | None],
+    seen: dict[tuple[str, str], float],
+) -> float | None:
+    cell = status.cell
+    left, kind = max(0, cell.steps - status.step), (cell.task, cell.arm.name)
+    if kind in seen:
+        return left * seen[kind]
+    pace = paces.get(kind)
+    if pace is None:
+        return None
+    evaluations = left / cell.eval_every if cell.eval_every else 0.0
+    return left * pace.step + evaluations * pace.evaluation
+
+
+def _start(cell: Cell) -> subprocess.Popen[str]:
+    words = json.dumps([cell.task, cell.arm._asdict(), cell.seed, cell.anneal_steps])
+    one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "disc.study.estimate",
+            words,
+            str(cell.eval_episodes),
+            str(os.getpid()),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **one},
+    )
+
+
+def _finish(process: subprocess.Popen[str]) -> Pace | None:
+    """What a try measured: the last line that it printed, as an environment may print others."""
+    said, _ = process.communicate()
+    if process.returncode != 0:
+        return None
+    return Pace(*json.loads(said.strip().splitlines()[-1]))
+
+
+def measure(cell: Cell) -> Pace:
+    """Learn for a few seconds and evaluate once."""
+    from disc.envs.evaluate import evaluate
+    from disc.envs.pool import borrowed
+    from disc.learning.config import make_config
+    from disc.run.agent import AGENTS
+
+    options = dict(cell.options)
+    config = make_config(AGENTS[cell.arm.algorithm].algorithm, options, cell.arm.preset)
+    if hasattr(config, "random_steps"):
+        options["random_steps"] = config.horizon  # else nothing would be learned here
+    marks: list[tuple[int, float]] = []
+
+    def stop(agent: Any, row: Any) -> bool:
+        marks.append((agent.state.step, time.perf_counter()))
+        return len(marks) <= WARM or marks[-1][1] - marks[WARM - 1][1] < SECONDS
+
+    with AGENTS[cell.arm.algorithm](
+        cell.task,
+        seed=cell.seed,
+        num_envs=cell.arm.num_envs,
+        threads=1,
+        env_kwargs=cell.arm.env_kwargs,
+        preset=cell.arm.preset,
+        **options,
+    ) as agent:
+        agent.learn(10**9, eval_every=0, checkpoint_every=0, callbacks=[stop], progress=False)
+        with borrowed(agent.maker) as env:
+            limit = (env.spec.max_episode_steps if env.spec else None) or LONGEST
+            clock = time.perf_counter()
+            lengths = evaluate(env, agent.policy, 2, 0, name=agent.maker.name).lengths
+            step = (time.perf_counter() - clock) / max(1, sum(lengths))
+    (first, start), (last, end) = marks[WARM - 1], marks[-1]
+    return Pace((end - start) / (last - first), step * limit * cell.eval_episodes)
+
+
+def main() -> None:
+    """Measure the cell on the command line and print what was found."""
+    from disc.study.spec import Arm
+
+    end_with(int(sys.argv[3]))
+    task, arm, seed, anneal = json.loads(sys.argv[1])
+    cell = Cell(task, Arm(**arm), seed, 1, anneal, 1, int(sys.argv[2]), 0)
+    print(json.dumps(measure(cell)))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path.cwd()))
+    main()

@@ -1,0 +1,121 @@
+"""Running a sweep's cells as processes on this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from disc import storage
+from disc.run import log as run_log
+from disc.study.sweep import LOGS, Job, Status, cli_args
+from disc.types import DiscError
+
+SYSTEM = ctypes.CDLL(None)  # loaded here, as a process that has just forked should not
+
+
+class Process:
+    """A cell in a process of its own on this machine, held to one core."""
+
+    def __init__(self, root: Path, found: Status) -> None:
+        self.directory = root / found.cell.path
+        self.log = root / LOGS / f"{found.cell.path}.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        if not storage.within(self.log, root / LOGS):
+            raise DiscError(f"{self.log}: is a link that leads elsewhere; remove it.")
+        with open(self.log, "a", encoding="utf-8") as log:
+            claim(log, self.directory)
+            self.process = launch(cli_args(root, found), log)
+
+    def poll(self) -> int | None:
+        """None while it runs, then its exit status."""
+        return self.process.poll()
+
+    def rows(self) -> list[run_log.Row]:
+        """The last rows of its record."""
+        return run_log.tail(self.directory / "progress.csv")
+
+    def stop(self, now: bool = False) -> None:
+        """Ask it to save and stop, or end it now."""
+        self.process.send_signal(signal.SIGKILL if now else signal.SIGTERM)
+
+    def said(self) -> str:
+        """The last line of its log."""
+        return last_line(self.log)
+
+
+def claim(log: IO[str], directory: Path) -> None:
+    """Lock a run's log; its process inherits the lock and holds it until it ends.
+
+    Raises:
+        DiscError: a process of another sweep has it.
+    """
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise DiscError(f"{directory}: another sweep works on it just now.") from error
+    except OSError:
+        return  # a file system without locks
+
+
+def launch(
+    cli_args: list[str], log: IO[str], directory: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """A process that runs `disc` with these arguments.
+
+    Ctrl-C does not reach it, as its parent asks it to stop, but its parent's death does. Its
+    products take one core: else several processes would fight for all of them.
+    """
+    one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "disc", *cli_args],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        cwd=directory,
+        env={**os.environ, **one},
+        start_new_session=True,
+        preexec_fn=partial(end_with, os.getpid()) if sys.platform == "linux" else None,
+    )
+
+
+def end_with(parent: int) -> None:
+    """Let this process be killed when its parent dies, so that it is not in the next one's way."""
+    if sys.platform == "linux":
+        SYSTEM.prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before this was said
+        os._exit(1)
+
+
+def last_line(path: Path) -> str:
+    """The last line of a file that says something."""
+    with suppress(OSError):
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+    return ""
+
+
+@dataclass(frozen=True)
+class Local:
+    """This machine: as many processes as cores."""
+
+    jobs: int
+
+    def slots(self) -> int:
+        """How many may run at the same time."""
+        return self.jobs
+
+    def start(self, root: Path, found: Status) -> Job:
+        """Start a cell, or go on with it."""
+        return Process(root, found)
+
+    def close(self, root: Path) -> None:
+        """Has nothing to clear up."""

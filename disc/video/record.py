@@ -1,0 +1,188 @@
+"""Film a policy acting in a Gymnasium environment, on machines without a display too.
+
+MuJoCo environments are drawn by `disc.video.raycast`, which needs no graphics library; all
+other environments draw themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from disc import storage
+from disc.envs.contract import shut
+from disc.types import DiscError
+from disc.video.raycast import Frame, RayCaster
+
+Draw = Callable[[], Frame]
+RendererName = Literal["raycast", "environment"]
+
+MAX_FPS = {".mp4": 30.0, ".gif": 25.0}
+GIF_SIZE = 360  # pixels; a larger frame is shrunk to fit
+
+
+class RenderError(DiscError, RuntimeError):
+    """This environment cannot be filmed here."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A finished video. `cut` says that `max_seconds` ended it: the last return is partial."""
+
+    path: Path
+    frames: int
+    fps: float
+    returns: list[float]
+    renderer: RendererName
+    cut: bool = False
+
+
+def record(
+    env_factory: Callable[[str | None], Any],
+    act: Callable[[Any], Any],
+    path: str | Path,
+    *,
+    episodes: int = 1,
+    seed: int = 0,
+    max_seconds: float = 20.0,
+    fps: float | None = None,
+    width: int = 480,
+    height: int = 360,
+) -> Recording:
+    """Play `act` in an environment and write what it looks like to `path` (.mp4 or .gif).
+
+    The video plays in real time and shows every n-th step, n being the least that keeps it
+    within `fps` frames a second (by default 30, or 25 for a GIF). Episode i starts from
+    `reset(seed=seed + i)`. `width` and `height` are for MuJoCo environments; others have a
+    size of their own.
+    """
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind not in MAX_FPS:
+        raise RenderError(f"A video's name must end in .mp4 or .gif, and {path.name!r} does not.")
+    limit = MAX_FPS[kind] if fps is None else fps
+    if min(episodes, max_seconds, limit) <= 0 or min(width, height) < 2:
+        raise RenderError("episodes, max_seconds, fps, width and height must be positive.")
+
+    with ExitStack() as stack:
+        env, draw, renderer = _open(stack, env_factory, width // 2 * 2, height // 2 * 2)
+        rate = float(env.metadata.get("render_fps") or 30.0)  # steps per second of real time
+        stride = max(1, math.ceil(rate / limit - 1e-6))
+        max_frames = max(1, round(max_seconds * rate / stride))
+        returns: list[float] = []
+        frames = 0
+        cut = False
+
+        def attempt(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(*args, **kwargs)
+            except Exception as error:
+                raise RenderError(f"The environment raised while being filmed: {error}") from error
+
+        def play() -> Iterator[Frame]:
+            nonlocal frames, cut
+            for episode in range(episodes):
+                observation, _ = attempt(env.reset, seed=seed + episode)
+                returns.append(0.0)
+                step, done = 0, False
+                while not done:
+                    if step % stride == 0:
+                        if cut := frames == max_frames:
+                            return
+                        yield draw()
+                        frames += 1
+                    result = attempt(env.step, act(observation))
+                    observation, reward, terminated, truncated, _ = result
+                    returns[-1] += float(reward)
+                    step, done = step + 1, terminated or truncated
+                if frames == max_frames:
+                    return
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write = _write_mp4 if kind == ".mp4" else _write_gif
+        with storage.replace(path) as beside:
+            write(beside, play(), rate / stride)
+    return Recording(path, frames, rate / stride, returns, renderer, cut)
+
+
+def check(env_factory: Callable[[str | None], Any]) -> None:
+    """Raise a `RenderError` if an environment can't be filmed."""
+    with ExitStack() as stack:
+        _open(stack, env_factory, 32, 32)
+
+
+def _open(
+    stack: ExitStack, env_factory: Callable[[str | None], Any], width: int, height: int
+) -> tuple[Any, Draw, RendererName]:
+    """Make the environment and a way of drawing it; `stack` closes both."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame reads these when imported
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform == "linux" and not display:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    env = env_factory(None)
+    model, data = (getattr(env.unwrapped, name, None) for name in ("model", "data"))
+    mujoco = sys.modules.get("mujoco")  # an environment that uses it has imported it
+    if mujoco and isinstance(model, mujoco.MjModel) and isinstance(data, mujoco.MjData):
+        stack.callback(shut, env, type(env.unwrapped).__name__)
+        return env, RayCaster(model, data, width, height).draw, "raycast"
+
+    name = env.spec.id if env.spec else type(env.unwrapped).__name__
+    shut(env, name)
+    if "rgb_array" not in env.metadata.get("render_modes", []):
+        raise RenderError(
+            f"{name} cannot be filmed because it does not draw itself: "
+            "choose an environment with 'rgb_array' among its render modes."
+        )
+    env = env_factory("rgb_array")
+    stack.callback(shut, env, name)
+
+    def draw() -> Frame:
+        try:
+            frame = np.asarray(env.render(), np.uint8)
+            rows, columns = (size // 2 * 2 for size in frame.shape[:2])
+            return np.ascontiguousarray(frame[:rows, :columns, :3])
+        except Exception as error:
+            raise RenderError(f"{name} failed to draw itself: {error}") from error
+
+    return env, draw, "environment"
+
+
+def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
+    """Write H.264 in the pixel format that every browser and player knows."""
+    import imageio_ffmpeg
+
+    first = next(frames)
+    size = first.shape[1::-1]
+    portable: dict[str, Any] = {"codec": "libx264", "pix_fmt_out": "yuv420p", "quality": 8}
+    portable["output_params"] = ["-movflags", "+faststart", "-f", "mp4"]
+    writer = imageio_ffmpeg.write_frames(str(path), size, fps=fps, macro_block_size=2, **portable)
+    with closing(writer), warnings.catch_warnings():
+        # JAX warns of any fork; this one only starts the encoder
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
+        writer.send(None)
+        writer.send(first)
+        for frame in frames:
+            writer.send(frame)
+
+
+def _write_gif(path: Path, frames: Iterator[Frame], fps: float) -> None:
+    """Write a looping GIF; its clock counts hundredths, so some frames last one more."""
+    from PIL import Image
+
+    images = []
+    for number, frame in enumerate(frames):
+        image = Image.fromarray(frame)
+        image.thumbnail((GIF_SIZE, GIF_SIZE))
+        images.append(image.quantize(256, Image.Quantize.MAXCOVERAGE))
+        ticks = round((number + 1) * 100 / fps) - round(number * 100 / fps)
+        images[-1].info["duration"] = 10 * ticks
+    images[0].save(path, "GIF", save_all=True, append_images=images[1:], loop=0)

@@ -1,0 +1,158 @@
+"""Claims of terabytes, and files without an end, read by a process that may take little memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from disc import report
+from disc.policy import file as policy_file
+from disc.report import plots
+from disc.run import directory
+from disc.run.agent import AGENTS
+from disc.study import spec
+from faults import mutations
+from faults.outcome import Outcome, run
+
+ROOM = 3 * 2**30  # bytes that the process may take beside what it has
+HUGE = 2**40  # which all that must divide it does
+
+Trial = tuple[str, Callable[[], Any]]
+
+
+def outcome(scratch: Path) -> Outcome:
+    """Run this module in a process of its own."""
+    what = "claims of terabytes, pipes and devices, in 3 GB of memory"
+    folder = scratch / "giants"
+    folder.mkdir()
+    result = run([folder], folder, module="faults.giants")
+    if result.returncode:
+        return Outcome("strangers", what, 1, 0, result.stderr[-500:])
+    return Outcome(*json.loads(result.stdout.splitlines()[-1]))._replace(what=what)
+
+
+def main() -> None:
+    """Try all in a folder, and print the outcome."""
+    from faults import strangers
+
+    scratch = Path(sys.argv[1])
+    names = ("disc", "acktr", "trust-pcl", "sac", "sql")
+    saved = {name: strangers.save(scratch, name) for name in names}
+    trained = {name: strangers.train(scratch, name) for name in ("disc", "trust-pcl", "sac")}
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + ROOM
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    def trials() -> Iterator[Trial]:
+        for name, path in saved.items():
+            yield from agents(name, path, AGENTS[name].load)
+        for name, path in trained.items():
+            yield from going_on(name, path, strangers.go_on)
+        yield from endless(scratch, saved["disc"], trained["disc"], strangers.go_on)
+        yield from multiplied(scratch)
+
+    print(json.dumps(strangers.tally("", trials())))
+
+
+def claims(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Options, each beyond what any machine has, one at a time."""
+    for name, value in config.items():
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield name, {**config, name: HUGE}
+    for widths in ([10**9], [10**9, 10**9], [100_000] * 3, [8] * 10_000, [HUGE, 8]):
+        yield f"widths {widths[:3]}", {**config, "widths": widths}
+
+
+def agents(name: str, path: Path, load: Callable[[Path], Any]) -> Iterator[Trial]:
+    """Policy files that ask for too much, loaded to learn on."""
+    file, copy = policy_file.read(path), path.with_name("giant.disc")
+    for option, config in claims(file.info["config"]):
+        for envs in (1, HUGE):
+            info = {**file.info, "config": config, "num_envs": envs}
+            mutations.write(copy, file.tensors, info)
+            yield f"{name}.load, {option}, {envs} environments", lambda: load(copy).close()
+
+
+def going_on(name: str, path: Path, resume: Callable[[Path], None]) -> Iterator[Trial]:
+    """Runs that do."""
+    whole, copy = directory.read_config(path), path.with_name("giant_run")
+    changes: list[dict[str, Any]] = [{"config": config} for _, config in claims(whole["config"])]
+    changes += [{name: HUGE} for name in ("num_envs", "threads", "seed")]
+    for change in changes:
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(path, copy)
+        (copy / "config.json").write_text(json.dumps({**whole, **change}))
+        yield f"resume {name}, {change!s:.100}", lambda: resume(copy)
+
+
+def endless(
+    scratch: Path, saved: Path, trained: Path, resume: Callable[[Path], None]
+) -> Iterator[Trial]:
+    """Pipes, devices, and holes of a terabyte, where files should be."""
+    folder = scratch / "endless"
+
+    def hole(path: Path, head: bytes = b"") -> None:
+        path.write_bytes(head)
+        os.truncate(path, len(head) + HUGE)
+
+    def claimed(path: Path) -> None:
+        whole = {"dtype": "F32", "shape": [HUGE // 4], "data_offsets": [0, HUGE]}
+        head = json.dumps({"policy/weight_0": whole, "__metadata__": {}}).encode()
+        hole(path, len(head).to_bytes(8, "little") + head)
+
+    def long(path: Path) -> None:
+        path.write_bytes(HUGE.to_bytes(8, "little") + saved.read_bytes()[8:])
+
+    makers: dict[str, Callable[[Path], None]] = {
+        "a pipe": os.mkfifo,
+        "a device": lambda path: path.symlink_to("/dev/zero"),
+        "a folder": lambda path: path.mkdir(),
+        "a hole": hole,
+        "an array of a terabyte": claimed,
+        "a header of a terabyte": long,
+    }
+    readers: dict[str, Callable[[Path], Any]] = {
+        "policy.disc": lambda run: policy_file.load(run),
+        "config.json": resume,
+        "progress.csv": resume,
+        "checkpoints/step_000000000128.safetensors": resume,
+        "study.json": lambda run: report.write(run),
+        "study.toml": lambda run: spec.read(run / "study.toml"),
+    }
+    for what, make in makers.items():
+        for name, read in readers.items():
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(trained, folder)
+            (folder / name).unlink(missing_ok=True)
+            make(folder / name)
+            yield f"{what} as {name}", partial(read, folder)
+            if name == "progress.csv":
+                yield f"report, {what}", lambda: report.write(folder)
+                yield f"plot, {what}", lambda: plots.curves([folder], scratch / "x.svg")
+
+
+def multiplied(scratch: Path) -> Iterator[Trial]:
+    """Small experiments that mean millions of runs."""
+    path = scratch / "many.toml"
+    axes = "".join(
+        f"{name} = [{', '.join(map(str, range(1, 60)))}]\n"
+        for name in ("epochs", "num_envs", "replay_length", "anneal_steps")
+    )
+    path.write_text(f'tasks = ["hopper"]\n[[arms]]\nalgo = "disc"\n{axes}')
+    yield "many arms", lambda: spec.read(path)
+    tasks = ", ".join(f'"t{i}"' for i in range(900))
+    path.write_text(
+        f"tasks = [{tasks}]\nseeds = {list(range(900))}\nsteps = 9\n[[arms]]\nalgo = 'disc'\n"
+    )
+    yield "many runs", lambda: spec.read(path)
+
+
+if __name__ == "__main__":
+    main()

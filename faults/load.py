@@ -1,0 +1,162 @@
+"""Load: many runs at once, many after another, one for hours, and replays beyond memory."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from disc import DiscError, host
+from disc.envs.factory import Maker
+from disc.envs.pool import describe
+from disc.learning import replay as replays
+from disc.run.agent import AGENTS
+from faults import soak
+from faults.outcome import PATIENCE, ROOT, Outcome, differences, run, start
+
+AT_ONCE = 16
+
+BATCHES: dict[str, Any] = {"horizon": 256, "gradient_steps": 4, "epochs": 2, "widths": (16, 16)}
+STEPS: dict[str, Any] = {
+    "horizon": 256,
+    "steps_per_update": 16,
+    "updates_per_step": 0.25,
+    "random_steps": 128,
+    "replay_size": 700,
+    "batch_size": 16,
+    "widths": (16, 16),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "disc": BATCHES,
+    "ppo": BATCHES,
+    "ppo-amber": BATCHES,
+    "trpo": {"horizon": 256, "value_epochs": 2, "widths": (16, 16)},
+    "acktr": {"horizon": 256, "value_steps": 5, "widths": (16, 16)},
+    "trust-pcl": {"horizon": 250, "replay_chunks": 70, "batch_chunks": 4, "widths": (16, 16)},
+    "ddpg": STEPS,
+    "td3": STEPS,
+    "sac": STEPS,
+    "sql": STEPS,
+}
+"""Short runs of every algorithm."""
+PLAN: dict[str, Any] = {"eval_every": 512, "eval_episodes": 2, "checkpoint_every": 512}
+
+
+def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
+    """All of it; at full scale the soaks are left in `results/`."""
+    yield at_once(scratch, max(2, math.ceil(scale * AT_ONCE)), int(rng.integers(1000)))
+    results = ROOT / "results" if scale >= 1 else scratch
+    samples: list[soak.Sample] = []
+    for kind in soak.KINDS if scale >= 1 else ("short", "disc", "sac"):  # it takes many to differ
+        found, outcome = soaked(scratch, kind, scale)
+        samples += found
+        yield outcome
+    if samples:
+        soak.write(samples, results / "soak.csv")
+        soak.draw(samples, results / "soak.png")
+    yield refused()
+
+
+def at_once(scratch: Path, count: int, seed: int) -> Outcome:
+    """So many `disc train` at once, each compared with the same run alone."""
+    names = list(AGENTS)
+    runs = [(names[i % len(names)], seed + i) for i in range(count)]
+    processes: list[subprocess.Popen[bytes]] = []
+    for name, own_seed in runs:
+        options = {"algo": name, "seed": own_seed, "steps": _steps(name), "threads": 1}
+        words = _words({**options, **OPTIONS[name], **PLAN, "out": f"at_once_{own_seed}"})
+        processes.append(start(["train", "Hopper-v5", *words], scratch))
+    wrong = []
+    for (name, own_seed), process in zip(runs, processes, strict=True):
+        if status := process.wait(count * PATIENCE):
+            wrong.append(f"{name} with seed {own_seed}: status {status}")
+    for name, own_seed in [] if wrong else runs:
+        alone = scratch / f"alone_{own_seed}"
+        with AGENTS[name]("Hopper-v5", seed=own_seed, threads=1, **OPTIONS[name]) as agent:
+            agent.learn(_steps(name), out=alone, progress=False, **PLAN)
+        if found := differences(alone, scratch / f"at_once_{own_seed}"):
+            wrong.append(f"{name} with seed {own_seed}: {', '.join(found[:3])}")
+    remark = "; ".join(wrong) or f"on {host.available_cores()} cores; equal to the bit"
+    return Outcome("load", f"{count} runs at once", count, count - len(wrong), remark)
+
+
+def _steps(name: str) -> int:
+    return 4 * int(OPTIONS[name]["horizon"])
+
+
+def _words(options: dict[str, Any]) -> list[str]:
+    """Options for the command line."""
+    words = []
+    for name, value in options.items():
+        several = value if isinstance(value, tuple) else (value,)
+        words += [f"--{name.replace('_', '-')}", *map(str, several)]
+    return words
+
+
+def soaked(scratch: Path, kind: str, scale: float) -> tuple[list[soak.Sample], Outcome]:
+    """A soak in a process of its own, and whether it was flat."""
+    title, unit, whole = soak.KINDS[kind]
+    count, file = max(10, math.ceil(scale * whole)), scratch / f"{kind}.csv"
+    words: list[str | Path] = [kind, str(count), file]
+    done = run(words, scratch, module="faults.soak", timeout=6 * PATIENCE)
+    what = f"{title}: {count:,} {unit}"
+    if done.returncode:
+        last = (done.stderr.strip() or "nothing said").splitlines()[-1]
+        return [], Outcome("load", what, 1, 0, f"status {done.returncode}: {last}")
+    samples = soak.read(file)
+    found = soak.growth(samples)
+    remark = (
+        f"after a third, memory {found.memory:+.1%} of {samples[-1].memory:,.0f} MB, maps "
+        f"{found.maps:+.1%}, open files {found.files:+d}, threads {found.threads:+d}"
+    )
+    return samples, Outcome("load", what, 1, int(found.flat), remark)
+
+
+def refused() -> Outcome:
+    """Replays that do not fit, by little or by much: told with the arithmetic, and never made."""
+    maker = Maker("Hopper-v5")
+    env = maker.make()
+    steps = (host.available_memory() or 10**12) // replays.transition_bytes(
+        1, describe(env, maker.name)
+    )
+    env.close()
+    absurd: dict[str, dict[str, Any]] = {
+        "disc": {"replay_length": 10**9},
+        "ppo-amber": {"replay_length": 10**9},
+        "ppo": {"horizon": 2**44},
+        "trpo": {"horizon": 2**44},
+        "acktr": {"horizon": 2**44},
+        "trust-pcl": {"replay_chunks": 10**12},
+        **{name: {"replay_size": 10**12} for name in ("ddpg", "td3", "sac", "sql")},
+    }
+    just: dict[str, dict[str, Any]] = {
+        **{name: {"replay_length": steps // 2048} for name in ("disc", "ppo-amber")},
+        "trust-pcl": {"replay_chunks": steps // 10},
+        **{name: {"replay_size": steps} for name in ("ddpg", "td3", "sac", "sql")},
+    }
+    tried = [*absurd.items(), ("disc", {"horizon": 2**44}), *just.items()]
+    wrong = [f"{n} {x}: {said}" for n, x in tried if not _sums_up(said := _refusal(n, x))]
+    remark = "; ".join(wrong) or _refusal("sac", absurd["sac"])
+    return Outcome("load", "a replay beyond memory", len(tried), len(tried) - len(wrong), remark)
+
+
+def _refusal(name: str, options: dict[str, Any]) -> str:
+    """What is said about an agent with such options."""
+    before = soak.sample("", 0).memory
+    try:
+        AGENTS[name]("Hopper-v5", **options).close()
+    except DiscError as error:
+        grown = soak.sample("", 0).memory - before
+        return str(error) if grown < 100 else f"{grown:,.0f} MB were taken before it was refused"
+    except Exception as error:
+        return repr(error)
+    return "made after all"
+
+
+def _sums_up(said: str) -> bool:
+    """Whether a refusal says what is needed, what there is, and what to lower."""
+    return all(word in said for word in (" takes ", " free; lower "))

@@ -1,0 +1,207 @@
+"""Numbers that are none: seen in the iteration in which they arise, written down, gone back from.
+
+Every algorithm is trained by the command line while its updates are spoiled: one entry of one
+array becomes a NaN or an infinity, anywhere in what an update changes; or rewards are so large
+that a loss overflows by itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import load_file
+
+import disc
+from disc.report import plots
+from disc.run import log
+from disc.run.agent import AGENTS
+from disc.run.nonfinite import DUMP
+from faults import broken
+from faults.environments import command
+from faults.outcome import Outcome
+
+STEPS, EVERY, BAD = 256, 64, 192  # in all, in an iteration, after the spoiled update
+BATCHES = "--gradient-steps 4 --epochs 1"
+ROUNDS = (
+    "--steps-per-update 16 --updates-per-step 0.125 --random-steps 48 --replay-size 256 "
+    "--batch-size 8"
+)
+OPTIONS = {
+    "disc": f"{BATCHES} --replay-length 4",
+    "ppo": BATCHES,
+    "ppo-amber": f"{BATCHES} --replay-length 4",
+    "trpo": "--value-epochs 1 --value-minibatch 16",
+    "acktr": "--value-steps 2",
+    "trust-pcl": "--chunk-length 8 --path-length 4 --batch-chunks 4 --replay-chunks 40",
+    "ddpg": ROUNDS,
+    "td3": ROUNDS,
+    "sac": ROUNDS,
+    "sql": ROUNDS,
+}
+MEANT = ("state/['returns']", "state/['lengths']", "replay/log_std")  # NaN where there is nothing
+
+Spoil = Callable[[Any, Any, Any], tuple[Any, Any]]  # (config, state, metrics) → state, metrics
+
+
+def train(algo: str, path: Path, spoil: Spoil, *words: str, env: str = "Sound") -> Any:
+    """`disc train` with updates that end in `spoil`."""
+    module: Any = AGENTS[algo].algorithm
+    update = module.update
+
+    def spoiled(config: Any, state: Any, threads: int) -> Any:
+        return spoil(config, *update(config, state, threads))
+
+    plan = f"--horizon {EVERY} --widths 8 8 --steps {STEPS} --checkpoint-every {EVERY}"
+    options = f"--algo {algo} {plan} {OPTIONS[algo]} --eval-every 0 --threads 1".split()
+    drawing = dict.fromkeys(("curves", "diagnostics"), mock.DEFAULT)
+    with mock.patch.object(module, "update", spoiled), mock.patch.multiple(plots, **drawing):
+        return command("train", f"{broken.__name__}:{env}", *options, *words, "--out", path)
+
+
+def moving(state: Any) -> tuple[list[tuple[str, jax.Array]], Callable[[list[Any]], Any]]:
+    """All arrays of floats that updates change, and what makes a state of them."""
+    names = [x.name for x in dataclasses.fields(state) if x.name not in ("replay", "bounds")]
+    fields = {name: getattr(state, name) for name in names}
+    leaves, tree = jax.tree_util.tree_flatten_with_path(fields)
+
+    def join(values: list[Any]) -> Any:
+        return dataclasses.replace(state, **jax.tree.unflatten(tree, values))
+
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves], join
+
+
+def spoiling(which: float, value: float, above: float = 0.0) -> Spoil:
+    """One entry of one array after step BAD, or after the last round before it.
+
+    Args:
+        which: of the arrays, as a share of them.
+        value: what the entry becomes.
+        above: not where the first learning rate or KL limit is at most this.
+    """
+
+    def spoil(config: Any, state: Any, metrics: Any) -> tuple[Any, Any]:
+        if not BAD - EVERY < state.step <= BAD or step_size(config) <= above:
+            return state, metrics
+        leaves, join = moving(state)
+        floats = [
+            i
+            for i, (_, x) in enumerate(leaves)
+            if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating) and x.size
+        ]
+        at = floats[int(which * len(floats))]
+        values = [leaf for _, leaf in leaves]
+        values[at] = values[at].ravel().at[-1].set(value).reshape(values[at].shape)
+        return join(values), metrics
+
+    return spoil
+
+
+def step_size(config: Any) -> float:
+    """The option that `smaller` halves."""
+    name = next(n for n in vars(config) if "learning_rate" in n or "_kl" in n)
+    return float(getattr(config, name))
+
+
+def nothing(config: Any, state: Any, metrics: Any) -> tuple[Any, Any]:
+    """Spoil nothing."""
+    return state, metrics
+
+
+def stops(algo: str, path: Path, spoil: Spoil) -> str:
+    """What went wrong where a run should stop with a dump and its checkpoints whole."""
+    said = train(algo, path, spoil)
+    wanted = r"^disc: the update at step ([\d,]+) gave a number that is not finite \(.+\); "
+    if said.status != 2 or not (match := re.search(wanted, said.sentence)):
+        return f"{algo}: status {said.status}, {said.err[-300:]!r}"
+    step = int(match[1].replace(",", ""))
+    dump = json.loads((path / DUMP).read_text())
+    if not BAD - EVERY < step <= BAD or dump["step"] != step:
+        return f"{algo}: seen at step {step} only"
+    if not (dump["arrays"] or dump["metrics"]) or "reward" not in dump["batch"]:
+        return f"{algo}: the dump says {dump}"
+    return _whole(algo, path) or _goes_on(algo, path)
+
+
+def _whole(algo: str, path: Path) -> str:
+    """What is not finite in a run's checkpoints, or which is missing."""
+    found = sorted((path / "checkpoints").iterdir())
+    if [int(re.sub(r"\D", "", file.name)) for file in found] != [BAD - 2 * EVERY, BAD - EVERY]:
+        return f"{algo}: the checkpoints are {[file.name for file in found]}"
+    return _finite(algo, found)
+
+
+def _finite(algo: str, files: list[Path]) -> str:
+    """What is not finite in some checkpoints."""
+    for file in files:
+        for name, array in load_file(file).items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all() and name not in MEANT:
+                return f"{algo}: {name} is not finite in {file.name}"
+    return ""
+
+
+def _goes_on(algo: str, path: Path) -> str:
+    agent = disc.resume(path, env=broken.Sound, progress=False)
+    return "" if agent.state.step == STEPS else f"{algo}: went on to {agent.state.step}"
+
+
+def rolls_back(algo: str, path: Path) -> str:
+    """What went wrong where a run should go back, say so, and end with a smaller step."""
+    size = step_size(AGENTS[algo].algorithm.Config())
+    said = train(algo, path, spoiling(0.0, np.nan, 0.75 * size), "--on-nan", "rollback")
+    words = f"Back to step {BAD - EVERY} with half the step size"
+    config = json.loads((path / "config.json").read_text())
+    rows = log.read_progress(path / "progress.csv")
+    halved = step_size(AGENTS[algo].algorithm.Config(**_lists(config["config"])))
+    good = (
+        said.status == 0
+        and said.err.count(words) == 1
+        and halved == 0.5 * size
+        and [row["step"] for row in rows] == list(range(EVERY, STEPS + 1, EVERY))
+        and (path / DUMP).exists()
+    )
+    return "" if good else f"{algo}: status {said.status}, {said.err[-300:]!r}"
+
+
+def _lists(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in options.items()}
+
+
+def overflows(algo: str, path: Path) -> str:
+    """What went wrong with rewards of 1e38: seen in its iteration, or finite to the end."""
+    said = train(algo, path, nothing, env="RewardEnormous")
+    seen = said.status == 2 and "gave a number that is not finite" in said.sentence
+    if said.status and not seen:
+        return f"{algo}: status {said.status}, {said.err[-300:]!r}"
+    return _finite(algo, sorted((path / "checkpoints").iterdir()))
+
+
+def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
+    """Spoil every algorithm's updates; the scale says how many arrays of each."""
+    promise = "seen in its iteration, dumped, checkpoints finite, goes on"
+    for algo in AGENTS:
+        found = []
+        for i in range(max(1, round(5 * scale))):
+            value = (np.nan, np.inf, -np.inf)[i % 3]
+            path = scratch / algo / str(i)
+            found.append(stops(algo, path, spoiling(float(rng.random()), value)))
+        yield outcome(f"{algo}: one entry of one array", found, promise)
+    found = [rolls_back(algo, scratch / algo / "back") for algo in AGENTS]
+    yield outcome("--on-nan rollback", found, "goes back, says so, ends with half the step")
+    found = [overflows(algo, scratch / algo / "huge") for algo in AGENTS]
+    yield outcome("rewards of 1e38", found, "seen in its iteration, or finite to the end")
+
+
+def outcome(what: str, complaints: list[str], promise: str) -> Outcome:
+    """One line of the table."""
+    lost = [complaint for complaint in complaints if complaint]
+    held = len(complaints) - len(lost)
+    return Outcome("numbers", what, len(complaints), held, "; ".join(lost) or promise)

@@ -1,0 +1,106 @@
+"""What a part of the campaign tried, and how often the promise held."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from disc.run import log
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 600.0  # seconds after which a process counts as hanging
+
+
+class Outcome(NamedTuple):
+    """One line of the table."""
+
+    part: str  # kills, disks, …
+    what: str  # was tried
+    tried: int
+    held: int  # times that it went as promised
+    remark: str = ""  # what was promised, or what went wrong instead
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was lost."""
+        return self.held == self.tried
+
+
+def run(
+    words: Sequence[str | Path], folder: Path, module: str = "disc", **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m MODULE WORDS…` in a folder, to its end, on one core of XLA's."""
+    command = [sys.executable, "-m", module, *map(str, words)]
+    settings = {"cwd": folder, "env": environment(), "timeout": PATIENCE, **options}
+    return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
+
+
+def start(words: Sequence[str | Path], folder: Path) -> subprocess.Popen[bytes]:
+    """Begin `python -m disc WORDS…` in a folder, quietly."""
+    command = [sys.executable, "-m", "disc", *map(str, words)]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, cwd=folder, env=environment(), stdout=null, stderr=null)
+
+
+def environment() -> dict[str, str]:
+    """The variables of a process that is to find this checkout, also from another folder."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def said_plainly(result: subprocess.CompletedProcess[str]) -> bool:
+    """Whether a command ended with status 2 and a sentence instead of a stack trace."""
+    return result.returncode == 2 and "disc: " in result.stderr and "Traceback" not in result.stderr
+
+
+def differences(first: Path, second: Path) -> list[str]:
+    """Names of all that differs between two run directories; times are left out.
+
+    Compared are the newest checkpoint (networks, optimisers, statistics, replay, episodes under
+    way), the policy file and the record, bit for bit.
+    """
+    found = []
+    newest = [max((run / "checkpoints").glob("step_*")) for run in (first, second)]
+    for pair in (newest, [run / "policy.disc" for run in (first, second)]):
+        a, b = (load_file(file) for file in pair)
+        names = sorted({*a, *b})
+        found += [n for n in names if n not in a or n not in b or not _same(a[n], b[n])]
+    rows = [
+        [
+            {name: value for name, value in row.items() if not name.startswith("time/")}
+            for row in log.read_progress(run / "progress.csv")
+        ]
+        for run in (first, second)
+    ]
+    return found + (["progress.csv"] if rows[0] != rows[1] else [])
+
+
+def _same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def litter(run: Path) -> list[str]:
+    """Files in a run directory that do not belong there, and a record's half row."""
+    expected = {"config.json", "progress.csv", "policy.disc", "curve.png", "weights.png"}
+    found = [
+        str(path.relative_to(run))
+        for path in run.rglob("*")
+        if path.is_file()
+        and path.parent.name not in ("events", "checkpoints")
+        and path.name not in expected
+    ]
+    checkpoints = [path.name for path in (run / "checkpoints").iterdir()]
+    found += [name for name in checkpoints if not name.startswith("step_")]
+    if len(checkpoints) > 2:
+        found.append(f"{len(checkpoints)} checkpoints")
+    record = (run / "progress.csv").read_text()
+    if not record.endswith("\n") or len({row.count(",") for row in record.splitlines()}) > 1:
+        found.append("a half row")
+    return found

@@ -1,0 +1,177 @@
+"""Each algorithm learns what is known: values and best actions of small environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disc.algos import acktr, trust_pcl
+from disc.learning import normalize, off_policy
+from disc.learning.networks import forward
+from disc.run.agent import AGENTS, Agent
+from tests.support import environments as probes
+
+PPO = {
+    "horizon": 512,
+    "gradient_steps": 8,
+    "learning_rate": 1e-3,
+    "widths": (16, 16),
+    "anneal_steps": 32_768,
+}
+OFF_POLICY: dict[str, Any] = {
+    "horizon": 512,
+    "steps_per_update": 32,
+    "updates_per_step": 1.0,
+    "random_steps": 256,
+    "replay_size": 4096,
+    "batch_size": 64,
+    "widths": (32, 32),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "disc": PPO,
+    "ppo": PPO,
+    "ppo-amber": PPO,
+    "trpo": {
+        "horizon": 512,
+        "max_kl": 0.05,
+        "value_epochs": 10,
+        "value_learning_rate": 3e-3,
+        "widths": (32, 32),
+    },
+    "acktr": {
+        "horizon": 512,
+        "target_kl": 0.004,
+        "kl_clip": 0.05,
+        "value_learning_rate": 3e-3,
+        "widths": (32, 32),
+    },
+    "trust-pcl": {
+        "horizon": 512,
+        "chunk_length": 8,
+        "path_length": 4,
+        "path_stride": 1,  # else values are learned only where paths start
+        "residual_clip": 10.0,  # a clipped residual learns something nearer to a median
+        "batch_chunks": 16,
+        "replay_chunks": 256,
+        "widths": (16, 16),
+        "learning_rate": 3e-3,
+        "divergence": 0.05,
+    },
+    "ddpg": {
+        **OFF_POLICY,
+        "policy_learning_rate": 1e-3,
+        "value_learning_rate": 3e-3,
+        "value_decay": 0.0,
+    },
+    "td3": {**OFF_POLICY, "learning_rate": 3e-3, "exploration": 0.3, "tau": 0.02},
+    "sac": {**OFF_POLICY, "learning_rate": 3e-3, "tau": 0.02, "target_entropy": -3.0},
+    "sql": {
+        **OFF_POLICY,
+        "batch_size": 32,
+        "learning_rate": 3e-3,
+        "target_interval": 50,
+        "reward_scale": 100.0,
+    },
+}
+OFF_POLICY_NAMES = ("ddpg", "td3", "sac", "sql")
+
+
+def trained(algorithm: str, env: Any, steps: int, **options: Any) -> Agent:
+    agent = AGENTS[algorithm](env, seed=1, **{**OPTIONS[algorithm], **options})
+    steps = steps // 4 if algorithm in OFF_POLICY_NAMES else steps
+    return agent.learn(steps, eval_every=0, progress=False)
+
+
+def value(agent: Agent, observation: float) -> float:
+    """V in the environment's own units; off-policy, Q of what the policy does."""
+    if agent.algorithm.NAME in OFF_POLICY_NAMES:
+        return action_value(agent, observation)
+    value = agent.state.value.parameters
+    if agent.algorithm is trust_pcl:
+        return float(trust_pcl.values(value, np.float32([[observation]]))[0])
+    scale = normalize.scale(agent.state.normalizer)
+    x = normalize.observations(scale, np.float32([[observation]]))
+    activation = jax.nn.elu if agent.algorithm is acktr else jnp.tanh
+    return float(forward(value, x, activation)[0, 0]) / float(scale.reward)
+
+
+def action_value(agent: Agent, observation: float) -> float:
+    """The least Q(s, π(s)), the mean over 500 actions where they are sampled."""
+    x = np.full((500, 1), observation, np.float32)
+    action, _ = agent.predict(x)
+    critics = agent.state.value.parameters
+    critics = critics.q if agent.algorithm.NAME == "sac" else critics
+    if agent.algorithm.NAME == "ddpg":
+        x = normalize.observations(normalize.scale(agent.state.normalizer), x, 5.0)
+    found = off_policy.least(critics, jnp.asarray(x), jnp.asarray(action))
+    return float(jnp.mean(found)) / (getattr(agent.config, "reward_scale", None) or 1.0)
+
+
+def assert_follows(agent: Agent) -> None:
+    actions, _ = agent.predict(np.float32([[1.0], [-1.0]] * 500))
+    means = np.mean(actions.reshape(500, 2), axis=0)
+    assert means == pytest.approx([0.5, -0.5], abs=0.1)
+
+
+@pytest.fixture(params=list(AGENTS))
+def algorithm(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_a_reward_is_the_value(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Signal, 8_192)
+    assert value(agent, 1.0) == pytest.approx(1.0, abs=0.1)
+    assert value(agent, -1.0) == pytest.approx(-1.0, abs=0.1)
+
+
+def test_a_later_reward_is_discounted(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Delay, 12_288, gamma=0.5)
+    assert value(agent, 1.0) == pytest.approx(1.0, abs=0.08)
+    assert value(agent, 0.0) == pytest.approx(0.5, abs=0.08)
+
+
+def test_a_constant_reward_does_not_blow_up(algorithm: str) -> None:
+    """The return has no variance: the normalised reward, where there is one, is held at 10."""
+    agent = trained(algorithm, probes.One, 8_192)
+    scale = normalize.scale(agent.state.normalizer)
+    if algorithm in ("trust-pcl", *OFF_POLICY_NAMES):
+        assert value(agent, 0.0) == pytest.approx(1.0, rel=0.1)
+    else:
+        assert value(agent, 0.0) * float(scale.reward) == pytest.approx(10.0, rel=0.1)
+
+
+def test_time_limits_bootstrap(algorithm: str) -> None:
+    """A reward of 1 for ever is worth 1/(1−γ), though the episodes are cut after five steps."""
+    agent = trained(algorithm, probes.Cycle, 16_384, gamma=0.8)
+    assert value(agent, 0.0) == pytest.approx(5.0, rel=0.1)
+
+
+def test_time_limits_as_terminal_states_are_worth_less(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Cycle, 16_384, gamma=0.8, bootstrap_time_limits=False)
+    assert value(agent, 0.0) < 3.5
+
+
+def test_the_best_action(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Target, 32_768)
+    actions, _ = agent.predict(np.zeros((500, 1)))
+    assert np.mean(actions) == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_best_action_depends_on_the_observation(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Follow, 32_768)
+    assert_follows(agent)
+
+
+def test_paths_laid_end_to_end_teach_the_same() -> None:
+    agent = trained("trust-pcl", probes.Follow, 32_768, path_stride=None)
+    assert_follows(agent)
+
+
+@pytest.mark.parametrize("algorithm", ["disc", "acktr", "trust-pcl", "ddpg", "sac"])
+def test_several_environments(algorithm: str) -> None:
+    agent = trained(algorithm, probes.Follow, 32_768, num_envs=4)
+    assert_follows(agent)

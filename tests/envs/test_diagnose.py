@@ -1,0 +1,244 @@
+"""`disc check`: what hurts is named, with what to do; what is fine is not complained of."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from disc import DiscError
+from disc.cli import main
+from disc.envs import diagnose
+from disc.envs.diagnose import check
+from disc.envs.factory import Maker
+from faults import broken
+from tests.support.environments import Discrete, Probe, Wide
+
+
+class Fine(Probe):
+    """Moves where the action says, starts anywhere, ends after twenty steps."""
+
+    def first(self) -> Any:
+        return self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        self.state = np.clip(self.state + 0.1 * action, -1.0, 1.0).astype(np.float32)
+        return self.observed(), self.reward(), False, self.ended(), {}
+
+    def observed(self) -> Any:
+        return self.state
+
+    def reward(self) -> Any:
+        return float(-abs(self.state[0]))
+
+    def ended(self) -> bool:
+        return self.time == 20
+
+
+def found(kind: type[gym.Env[Any, Any]], steps: int = 100) -> dict[str, list[str]]:
+    sorted_by_kind: dict[str, list[str]] = {"good": [], "note": [], "problem": []}
+    for finding in check(Maker(kind), steps, 0):
+        sorted_by_kind[finding.kind].append(finding.text)
+    return sorted_by_kind
+
+
+def make(**changes: Any) -> type[Fine]:
+    return type("Changed", (Fine,), changes)
+
+
+def test_nothing_to_complain_of() -> None:
+    for kind in (Fine, Wide):
+        told = found(kind)
+        assert not told["problem"]
+        assert not told["note"]
+        assert "The same seed and actions lead to the same steps." in told["good"]
+
+
+COUNTER = itertools.count()
+
+
+def careful(self: Any, action: Any) -> Any:
+    assert np.all(np.abs(action) <= 1.0), "too far"
+    return Fine.step(self, action)
+
+
+def only(self: Any) -> None:
+    if broken.Sound.made:
+        raise ConnectionError("the port is in use")
+    broken.Sound.made += 1
+
+
+def second(self: Any) -> Any:
+    """The first environment takes a hundred steps."""
+    broken.Sound.taken += 1
+    if broken.Sound.taken > 100:
+        raise RuntimeError("this is not the arena I know")
+    return self.state
+
+
+PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
+    "NaN": ({"observed": lambda self: np.full(1, np.nan, np.float32)}, "is not finite"),
+    "infinity": ({"observed": lambda self: np.full(1, np.inf)}, "is not finite"),
+    "shape": ({"observed": lambda self: np.zeros(3, np.float32)}, r"shape \(3,\)"),
+    "reward NaN": ({"reward": lambda self: np.nan}, "reward at step 1 is not finite"),
+    "reward array": ({"reward": lambda self: np.zeros(2)}, "not one number"),
+    "reward text": ({"reward": lambda self: "much"}, "'much', not one number"),
+    "reward None": ({"reward": lambda self: None}, "None, not one number"),
+    "random rewards": ({"reward": lambda self: float(next(COUNTER))}, "paid differently"),
+    "text": ({"observed": lambda self: np.array(["left"])}, "not an array of numbers"),
+    "column": ({"observed": lambda self: self.state[:, None]}, r"shape \(1, 1\)"),
+    "exits": ({"observed": lambda self: sys.exit(0)}, "SystemExit"),
+    "bounds": ({"step": careful}, "--clip-actions"),
+    "one only": ({"__init__": only}, "the port is in use.*mend that"),
+    "second fails": ({"observed": second}, "A second environment fails .*the arena"),
+    "no limit": ({"ended": lambda self: False}, "TimeLimit"),
+    "wide actions": (
+        {"action_space": gym.spaces.Box(-100.0, 100.0, (1,), np.float32)},
+        "RescaleAction",
+    ),
+    "narrow actions": (
+        {"action_space": gym.spaces.Box(-0.01, 0.01, (1,), np.float32)},
+        "RescaleAction",
+    ),
+    "blind": (
+        {"observed": lambda self: np.zeros(1), "first": lambda self: np.zeros(1)},
+        "never changes",
+    ),
+    "seed ignored": (
+        {"first": lambda self: np.float32([np.sin(next(COUNTER))])},
+        "start differently",
+    ),
+    "hidden state": (
+        {"observed": lambda self: self.state + np.float32(1e-3 * next(COUNTER))},
+        "lead elsewhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_problem(name: str) -> None:
+    changes, words = PROBLEMS[name]
+    broken.restart()
+    problems = found(make(**changes))["problem"]
+    assert len(problems) == 1
+    assert re.search(words, problems[0])
+
+
+def raises(self: Any, *_: Any, **__: Any) -> Any:
+    raise RuntimeError("the motor is on fire")
+
+
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [("step", "The environment raised at step 1"), ("reset", "The reset raised")],
+)
+def test_an_environment_that_raises(method: str, what: str) -> None:
+    problems = found(make(**{method: raises}))["problem"]
+    assert problems == [f"{what} (RuntimeError: the motor is on fire); mend that first."]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (broken.OldStep, "returned 4 values at step 30, and five are needed"),
+        (broken.OldReset, r"returned an array .* \(observation, info\) is needed"),
+        (broken.OldPair, r"returned an array .* \(observation, info\) is needed"),
+        (broken.LaterResetRaises, "The reset after step 40 raised .*fell off its table"),
+        (broken.ObservationHuge, "beyond single precision"),
+    ],
+)
+def test_a_fault_that_comes_later(kind: Any, says: str) -> None:
+    broken.restart()
+    problems = [x.text for x in check(Maker(lambda: kind(30)), 100, 0) if x.kind == "problem"]
+    assert len(problems) == 1
+    assert re.search(says, problems[0])
+
+
+def test_what_is_odd_but_works_is_no_problem() -> None:
+    broken.restart()
+    for kind in (broken.CloseRaises, broken.RewardArray, broken.EndOne, broken.ActionSpoiled):
+        assert not found(kind)["problem"]
+
+
+def test_a_wrapped_time_limit_is_found() -> None:
+    def limited() -> Any:
+        return gym.wrappers.TimeLimit(broken.Endless(), 500)
+
+    texts = [finding.text for finding in check(Maker(limited), 100, 0)]
+    assert "Episodes end after 500 steps at the latest." in texts
+
+
+NOTES: dict[str, tuple[dict[str, Any], str]] = {
+    "large rewards": ({"reward": lambda self: 1e6}, "reward_scale"),
+    "tiny rewards": ({"reward": lambda self: 1e-5}, "reward_scale"),
+    "no rewards": ({"reward": lambda self: 0.0}, "All rewards were 0"),
+    "large observations": ({"observed": lambda self: 1e5 * self.state}, "reaches"),
+    "tiny observations": (
+        {"observed": lambda self: 1e-6 * self.state, "first": lambda self: np.zeros(1)},
+        "stays within",
+    ),
+    "outside its space": ({"observed": lambda self: self.state + 2.0}, "outside the space"),
+    "bandit": ({"ended": lambda self: True}, "a bandit"),
+    "unbounded actions": (
+        {"action_space": gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)},
+        "no bounds",
+    ),
+    "one start": ({"first": lambda self: np.zeros(1, np.float32)}, "Another seed"),
+}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_a_note(name: str) -> None:
+    changes, words = NOTES[name]
+    told = found(make(**changes))
+    assert not told["problem"]
+    assert any(words in note for note in told["note"])
+
+
+def test_a_slow_environment_is_tried_for_some_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose, "PATIENCE", 0.1)
+
+    def slow(self: Any) -> float:
+        time.sleep(0.02)
+        return 1.0
+
+    told = found(make(reward=slow, ended=lambda self: True))
+    assert not told["problem"]
+    assert any("random steps a second: a million take" in note for note in told["note"])
+
+
+def test_what_no_algorithm_can_use_is_refused() -> None:
+    with pytest.raises(DiscError, match="Discrete actions"):
+        check(Maker(Discrete), 10, 0)
+
+
+def run(*words: str) -> int:
+    try:
+        main.main(["check", *words])
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["Pendulum-v1", "--steps", "50"], 0),
+        (["tests.support.environments:bad", "--env-kwargs", "at", "0"], 1),
+        (["CartPole-v1"], 2),
+        (["NoSuchThing-v0"], 2),
+        (["Pendulum-v1", "--steps", "0"], 2),
+    ],
+)
+def test_the_command(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*words) == status
+    said = capsys.readouterr()
+    assert bool(said.err) == (status == 2)
+    assert ("problem" in said.out) == (status == 1)

@@ -1,0 +1,201 @@
+"""The clipped objectives and penalties against their definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disc.equations import clipping, importance
+
+EPSILON = 0.4
+LOW, HIGH = np.log(1.0 - EPSILON), np.log(1.0 + EPSILON)
+STEP = 1e-2
+
+
+def assert_close(found: Any, wanted: Any, rtol: float = 1e-5) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=rtol, atol=1e-6)
+
+
+def samples(dimensions: int, rows: int = 60) -> tuple[Any, Any]:
+    """Ratios on all sides of the clip but not at its kinks, and advantages of both signs."""
+    rng = np.random.default_rng(dimensions)
+    log_ratio = rng.uniform(-1.2, 1.0, (rows, dimensions))
+    for kink in (LOW, HIGH):
+        log_ratio = np.where(np.abs(log_ratio - kink) < 3 * STEP, 0.0, log_ratio)
+    log_ratio[:6] = HIGH + 0.2
+    log_ratio[6:12] = LOW - 0.2
+    advantage = rng.standard_normal(rows)
+    advantage[:12] = np.where(np.arange(12) % 2, 1.5, -1.5)
+    return jnp.float32(log_ratio), jnp.float32(advantage)
+
+
+def differences(function: Any, log_ratio: Any) -> Any:
+    """Central differences of a row's value in each of its dimensions, (M, D)."""
+    steps = STEP * jnp.eye(log_ratio.shape[1])
+    columns = [function(log_ratio + s[None]) - function(log_ratio - s[None]) for s in steps]
+    return np.stack(columns, axis=1) / (2.0 * STEP)
+
+
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_joint_clip_is_ppo(dimensions: int) -> None:
+    log_ratio, advantage = samples(dimensions)
+    rho, a = np.prod(np.exp(np.asarray(log_ratio)), axis=1), np.asarray(advantage)
+    wanted = np.minimum(rho * a, np.clip(rho, 1.0 - EPSILON, 1.0 + EPSILON) * a)
+    assert_close(clipping.joint_clip(log_ratio, advantage, EPSILON) * advantage, wanted)
+
+
+def test_dimension_clip_of_one_dimension_is_ppo() -> None:
+    arguments = (*samples(1), EPSILON)
+    assert_close(clipping.dimension_clip(*arguments), clipping.joint_clip(*arguments))
+
+
+@pytest.mark.parametrize("dimensions", [2, 3, 8])
+def test_dimension_clip_is_a_product(dimensions: int) -> None:
+    log_ratio, advantage = samples(dimensions)
+    wanted = []
+    for row, a in zip(np.exp(log_ratio).tolist(), advantage.tolist(), strict=True):
+        weight = 1.0
+        for rho in row:
+            weight *= min(rho, 1.0 + EPSILON) if a > 0 else max(rho, 1.0 - EPSILON)
+        wanted.append(weight)
+    assert_close(clipping.dimension_clip(log_ratio, advantage, EPSILON), wanted)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
+def test_the_sign_of_the_objective_is_the_advantages(dimensions: int) -> None:
+    """Eq. 2 read literally multiplies κ once for each dimension: D even flips Â < 0."""
+    log_ratio, advantage = samples(dimensions)
+    weight = np.asarray(clipping.dimension_clip(log_ratio, advantage, EPSILON))
+    assert np.all(weight > 0.0)
+
+    rho, kappa = np.exp(log_ratio), np.sign(advantage)
+    clipped = np.clip(rho, 1.0 - EPSILON, 1.0 + EPSILON)
+    factors = np.minimum(kappa[:, None] * rho, kappa[:, None] * clipped)
+    literal = np.prod(factors, axis=1) * kappa * advantage
+    flipped = (advantage < 0.0) & (dimensions % 2 == 0)
+    assert_close(weight * advantage, np.where(flipped, -literal, literal))
+
+
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_dimension_clip_loses_the_gradient_of_clipped_dimensions_only(dimensions: int) -> None:
+    log_ratio, advantage = samples(dimensions)
+
+    def weight(x: Any) -> Any:
+        return clipping.dimension_clip(x, advantage, EPSILON)
+
+    slope = differences(weight, log_ratio)
+    constant = np.asarray(clipping.clipped(log_ratio, advantage[:, None], EPSILON))
+    assert 0 < np.sum(constant) < constant.size
+    np.testing.assert_array_equal(slope == 0.0, constant)
+
+    gradient = np.asarray(jax.grad(lambda x: jnp.sum(weight(x)))(log_ratio))
+    assert_close(gradient, slope, rtol=1e-3)
+    vanished = ~np.any(gradient, axis=1)
+    assert np.any(vanished)
+    np.testing.assert_array_equal(vanished, np.all(constant, axis=1))
+
+
+def test_joint_clip_loses_the_gradient_of_the_whole_sample() -> None:
+    log_ratio, advantage = samples(3)
+
+    def weight(x: Any) -> Any:
+        return clipping.joint_clip(x, advantage, EPSILON)
+
+    constant = clipping.clipped(importance.joint(log_ratio), advantage, EPSILON)
+    lost = np.tile(np.asarray(constant)[:, None], 3)
+    np.testing.assert_array_equal(differences(weight, log_ratio) == 0.0, lost)
+
+
+def test_dimension_clip_still_learns_where_joint_clip_has_stopped() -> None:
+    """ρ = 2·1 is beyond 1.4, but its second dimension has not moved."""
+    log_ratio, advantage = jnp.float32([[np.log(2.0), 0.0]]), jnp.ones(1)
+    gradients = [
+        jax.grad(lambda x, clip=clip: jnp.sum(clip(x, advantage, EPSILON)))(log_ratio)
+        for clip in (clipping.joint_clip, clipping.dimension_clip)
+    ]
+    assert_close(gradients[0], [[0.0, 0.0]])
+    assert_close(gradients[1], [[0.0, 1.4]])
+
+
+def test_is_penalty_counts_the_newest_batch_only() -> None:
+    """½ · mean(0.3², 0.2²) = 0.0325; the third row is an old batch's."""
+    log_ratio = jnp.float32([[0.1, 0.2], [0.3, -0.1], [5.0, 5.0]])
+    assert_close(clipping.is_penalty(log_ratio, jnp.float32([1, 1, 0])), 0.0325)
+    assert clipping.is_penalty(log_ratio, jnp.zeros(3)) == 0.0
+
+
+def test_kl_penalty_is_the_integral(rng: np.random.Generator) -> None:
+    mean, old_mean = rng.standard_normal((2, 3, 2))
+    log_std, old_log_std = rng.uniform(-0.5, 0.5, (2, 1, 2))
+    x, width = np.linspace(-15.0, 15.0, 20_001, retstep=True)
+
+    def log_density(m: float, s: float) -> Any:
+        return -0.5 * ((x - m) / np.exp(s)) ** 2 - s - 0.5 * np.log(2.0 * np.pi)
+
+    wanted = np.zeros(3)
+    for row, d in np.ndindex(3, 2):
+        old = log_density(old_mean[row, d], old_log_std[0, d])
+        new = log_density(mean[row, d], log_std[0, d])
+        wanted[row] += np.sum(np.exp(old) * (old - new)) * width
+    arguments = map(jnp.float32, (mean, log_std, old_mean, old_log_std, [1, 0, 1]))
+    assert_close(clipping.kl_penalty(*arguments), np.mean(wanted[[0, 2]]), rtol=1e-4)
+
+
+def test_kl_penalty_of_the_same_policy_is_zero(rng: np.random.Generator) -> None:
+    mean, log_std = jnp.float32(rng.standard_normal((2, 5, 2)))
+    assert_close(clipping.kl_penalty(mean, log_std, mean, log_std, jnp.ones(5)), 0.0)
+
+
+def test_clipped_value_loss(rng: np.random.Generator) -> None:
+    value, target, old = rng.standard_normal((3, 50))
+    held = np.clip(value, old - EPSILON, old + EPSILON)
+    wanted = np.maximum((value - target) ** 2, (held - target) ** 2) / 2
+    found = clipping.clipped_value_loss(*map(jnp.asarray, (value, target, old)), EPSILON)
+    assert_close(found, wanted)
+
+
+def test_value_loss_without_a_clip(rng: np.random.Generator) -> None:
+    value, target, old = rng.standard_normal((3, 50))
+    found = clipping.clipped_value_loss(*map(jnp.asarray, (value, target, old)), None)
+    assert_close(found, (value - target) ** 2 / 2)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "penalty", "wanted"),
+    [
+        (1.0, 2.0, 1.0),
+        (1.0, 3.0, 1.0),
+        (1.0, np.nextafter(3.0, 4.0), 2.0),
+        (1.0, 2.0 / 1.5, 1.0),
+        (1.0, np.nextafter(2.0 / 1.5, 0.0), 0.5),
+        (64.0, 100.0, 64.0),
+        (2.0**-10, 0.0, 2.0**-10),
+    ],
+)
+def test_adapt_at_its_thresholds_and_bounds(alpha: float, penalty: float, wanted: float) -> None:
+    assert clipping.adapt(alpha, penalty, target=2.0) == wanted
+
+
+def test_switch_follows_the_objective_inside_the_trust_region() -> None:
+    objective, penalty = {"a": jnp.float32([3.0, 4.0])}, {"a": jnp.float32([0.0, 1e-3])}
+    for value in (0.0, 0.1):
+        found = clipping.switch(objective, penalty, jnp.float32(value), 0.1)
+        assert_close(found["a"], objective["a"])
+
+
+def test_switch_returns_by_steps_of_the_objectives_length() -> None:
+    objective = {"a": jnp.float32([3.0, 0.0]), "b": jnp.float32([[4.0]])}
+    penalty = {"a": jnp.float32([0.0, 1e-3]), "b": jnp.float32([[0.0]])}
+    found = clipping.switch(objective, penalty, jnp.float32(0.2), 0.1)
+    assert_close(found["a"], [0.0, 5.0])
+    assert_close(found["b"], [[0.0]])
+
+
+def test_switch_of_a_flat_penalty_is_finite() -> None:
+    nothing = {"a": jnp.zeros(2)}
+    found = clipping.switch({"a": jnp.ones(2)}, nothing, jnp.float32(0.2), 0.1)
+    assert_close(found["a"], [0.0, 0.0])

@@ -1,0 +1,118 @@
+"""The recommended settings, the paper's, and which of the two a run has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disc
+from disc import DISC, PPO, DiscError
+from disc.algos import ALGORITHMS
+from disc.algos import disc as algorithm
+from disc.learning import optim
+from disc.learning.actor_critic import initial_log_std
+from disc.learning.config import make_config
+from disc.learning.networks import GaussianPolicy, Linear
+from disc.study.spec import Arm, from_json
+from disc.types import Spec
+from tests.support import sweeps
+from tests.support.compare import assert_close_trees
+from tests.support.small import QUIET, small
+
+SAMPLE = Path(__file__).parents[1] / "samples" / "version-1" / "disc"
+
+
+def test_the_papers_settings_are_the_papers() -> None:
+    config = make_config(algorithm, {}, "paper")
+    assert (config.epsilon, config.epsilon_b, config.replay_length) == (0.4, 0.1, 64)
+    assert (config.penalty, config.advantage, config.trust_region) == ("is", "gae_v", "alpha")
+    assert (config.target(6), config.target(17), config.alpha_is) == (1e-3, 1e-3, 1.0)
+    assert (config.lam, config.gamma, config.widths) == (0.95, 0.99, (64, 64))
+    assert (config.horizon, config.epochs, config.gradient_steps) == (2048, 10, 32)
+    assert (config.learning_rate, config.learning_rate_floor) == (3e-4, 1e-4)
+    assert config.initial_std is None
+
+
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"disc"}))
+def test_the_baselines_are_the_papers_under_either_preset(name: str) -> None:
+    found = [make_config(ALGORITHMS[name], {}, preset) for preset in ("paper", "recommended")]
+    assert found[0] == found[1]
+
+
+def test_an_option_given_by_hand_wins_over_the_preset() -> None:
+    with small(DISC, preset="paper", trust_region="switch", j_targ=0.5) as agent:
+        assert (agent.config.trust_region, agent.config.target(3)) == ("switch", 0.5)
+        assert agent.config.initial_std is None
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(DiscError, match="preset must be one of recommended, paper, not 'best'"):
+        small(DISC, preset="best")
+
+
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+def test_files_record_the_preset_and_bring_it_back(preset: Any, tmp_path: Path) -> None:
+    with small(DISC, "Pendulum-v1", preset=preset) as agent:
+        agent.learn(256, out=tmp_path / "run", **QUIET)
+    assert json.loads((tmp_path / "run/config.json").read_text())["preset"] == preset
+    with DISC.load(tmp_path / "run") as loaded:
+        assert (loaded.preset, loaded.config) == (preset, agent.config)
+    with disc.resume(tmp_path / "run", 512, progress=False) as resumed:
+        assert (resumed.preset, resumed.config) == (preset, agent.config)
+
+
+def test_files_older_than_presets_have_the_papers_settings() -> None:
+    with DISC.load(SAMPLE, threads=1) as agent:
+        assert (agent.preset, agent.config.trust_region) == ("paper", "alpha")
+
+
+def test_arms_of_different_presets_have_different_directories() -> None:
+    assert Arm("DISC", "disc", preset="recommended").name == "disc_recommended"
+    assert Arm("DISC", "disc", preset="paper").name == "disc_paper"
+    assert Arm("PPO", "ppo", preset="paper").name == "ppo"
+
+
+def spec(low: list[float], high: list[float]) -> Spec:
+    bounds = (np.float32(low), np.float32(high))
+    return Spec(1, len(low), (1,), (len(low),), *bounds)
+
+
+def test_initial_std_is_a_share_of_half_the_range() -> None:
+    bounds = spec([-0.4, 0.0, -np.inf, -np.inf], [0.4, 3.0, np.inf, 1.0])
+    found = np.exp(initial_log_std(0.5, bounds))
+    np.testing.assert_allclose(found, [0.2, 0.75, 1.0, 1.0], rtol=1e-6)
+    np.testing.assert_array_equal(initial_log_std(None, bounds), np.zeros(4))
+
+
+def test_initial_std_is_an_option_of_the_baselines_too() -> None:
+    with small(PPO, "Pendulum-v1", initial_std=0.25) as agent:  # torques within ±2
+        np.testing.assert_allclose(agent.policy.log_std, np.log([0.5]), rtol=1e-6)
+
+
+def test_std_rate_scales_the_step_of_log_std_alone() -> None:
+    start = GaussianPolicy((Linear(jnp.ones((2, 1)), jnp.zeros(1)),), jnp.zeros(1))
+    gradient = jax.tree.map(jnp.ones_like, start)
+    whole = optim.step(optim.init(start), gradient, 0.1).parameters
+    slow = optim.step(optim.init(start), gradient, GaussianPolicy(0.1, 0.03)).parameters
+    assert_close_trees(slow.mean, whole.mean, rtol=0.0, atol=0.0)
+    np.testing.assert_allclose(slow.log_std, 0.3 * whole.log_std, rtol=1e-6)
+
+
+def test_std_rate_of_zero_keeps_the_initial_std() -> None:
+    with small(PPO, "Pendulum-v1", initial_std=0.25, std_rate=0.0) as agent:
+        agent.learn(256, **QUIET)
+        np.testing.assert_allclose(agent.policy.log_std, np.log([0.5]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["../../elsewhere", 3, None, ["paper"]])
+def test_an_untrusted_study_with_another_preset_is_refused(preset: Any, tmp_path: Path) -> None:
+    contents = json.loads(sweeps.small().as_json())
+    contents["arms"][0]["preset"] = preset
+    with pytest.raises(DiscError, match="there is no preset"):
+        from_json(json.dumps(contents), tmp_path / "x.json")

@@ -1,0 +1,70 @@
+"""Files of every version of the formats so far, kept in tests/samples, still serve.
+
+Each sample is a small run on Pendulum, stopped between two checkpoints. A version that changes a
+format adds its own samples, made before it, and leaves these alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import disc
+from disc import DiscError, storage
+from disc.policy import file
+from disc.run import checkpoint, log
+from disc.run.agent import AGENTS
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+OBSERVATION = np.float32([0.5, -0.25, 1.0])
+ACTIONS = {  # what the agents did that wrote the files; SQL's is a sample under seed 0
+    "disc": -0.008797368966042995,
+    "td3": 0.780250072479248,
+    "sac": 0.901249885559082,
+    "sql": -0.9068878889083862,
+    "trust-pcl": -0.00859855767339468,
+}
+RUNS = sorted(path.parent for path in SAMPLES.glob("version-*/*/config.json"))
+
+
+def test_there_are_samples_of_the_current_versions() -> None:
+    current = SAMPLES / f"version-{file.FORMAT_VERSION}"
+    assert file.FORMAT_VERSION == checkpoint.FORMAT_VERSION
+    assert {path.name for path in current.iterdir()} == set(ACTIONS)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}-{run.name}")
+def test_a_policy_acts_as_it_did(run: Path) -> None:
+    for acting in (disc.load(run), AGENTS[run.name].load(run, threads=1).policy):
+        acting.seed(0)
+        action, _ = acting.predict(OBSERVATION)
+        np.testing.assert_allclose(action, [ACTIONS[run.name]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}-{run.name}")
+def test_a_run_goes_on(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    rows = log.read_progress(copy / "progress.csv")
+    agent = disc.resume(copy, progress=False)
+    assert agent.state.step == 4 * agent.config.horizon
+    assert agent.metrics[: len(rows)] == rows
+    assert len(agent.metrics) == len(rows) + 1
+    assert np.isfinite(agent.predict(OBSERVATION)[0]).all()
+
+
+def test_a_float_option_that_was_stored_as_an_integer(tmp_path: Path) -> None:
+    """Version 0.1 stored `alpha_is=1` as it was given, and could not resume it."""
+    run = shutil.copytree(SAMPLES / "integer-option", tmp_path / "run")
+    agent = disc.resume(run, 128, progress=False)
+    assert (agent.state.step, type(agent.config.alpha_is)) == (128, float)
+
+
+def test_a_version_that_is_too_new_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "new.disc"
+    header = {"format": file.FORMAT, "format_version": file.FORMAT_VERSION + 1}
+    storage.write_tensors(path, {"x": np.zeros(1)}, header)
+    with pytest.raises(DiscError, match=r"upgrade disc-rl"):
+        disc.load(path)

@@ -1,0 +1,297 @@
+"""Sweeps without processes: where runs stand, which of them start, what is shown."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from disc import DiscError
+from disc.cli import display as cli_display
+from disc.study import estimate, sweep
+from disc.study.local import Local
+from disc.study.spec import Arm, Cell
+from disc.study.sweep import Board, Status
+from tests.support.small import PPO
+from tests.support.studies import PLAN, REFUSED, SPOILING, Here, Running, record, study
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> list[Cell]:
+    """Four runs of 1,000 steps."""
+    return study(tmp_path, seeds=[0, 1, 2, 3], steps=1000, **PLAN).cells()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "PAUSE", 0.0)
+
+
+# Where runs stand
+
+
+def test_where_a_run_stands(root: Path, cells: list[Cell]) -> None:
+    new, begun, half, done = cells
+    record(root, begun)
+    record(root, half, 256, 512, saved=512)
+    record(root, done, 256, 1024)  # only its record was kept, as in results/
+    found = sweep.look(root, [*cells, done])
+    assert [(x.begun, x.step, x.done) for x in found] == [
+        (False, 0, False),
+        (True, 0, False),
+        (True, 512, False),
+        (True, 1024, True),
+    ]
+    assert sweep.cli_args(root, found[0]) == new.command(root)
+    for status in found[1:]:
+        path = str(root / status.cell.path)
+        assert sweep.cli_args(root, status) == ["resume", path, "--steps", "1000", "--threads", "1"]
+
+
+def test_a_run_is_done_once_it_is_saved(root: Path, cells: list[Cell]) -> None:
+    early, late, longer, damaged = cells
+    record(root, early, 512, 1024, saved=512)  # killed before its last checkpoint was whole
+    record(root, late, 512, 1024, saved=1024)
+    record(root, longer, 1024, 5120, saved=4096)  # more than is asked, and killed on its way
+    record(root, damaged, 512).joinpath("progress.csv").write_bytes(b"step,a\n\0\0,\xff\n")
+    assert [x.done for x in sweep.look(root, cells)] == [False, True, True, False]
+
+
+def test_more_steps_than_a_finished_run_has(root: Path, tmp_path: Path) -> None:
+    arms = [{"algo": "sac"}, {"algo": "ppo"}]
+    short, cut, long = (
+        study(tmp_path, arms=arms, steps=steps, **PLAN) for steps in (1000, 2000, 2000)
+    )
+    for cell in replace(cut, cut=1000).cells():
+        record(root, cell, 1024, saved=1024)
+    for experiment in (short, replace(cut, cut=1000), long):
+        sac, ppo = experiment.cells()
+        whole = experiment is long
+        found = sweep.status(root, sac)
+        assert found.done is not whole
+        assert sweep.cli_args(root, found)[2:4] == ["--steps", str(sac.steps)]
+        if experiment is short:
+            with pytest.raises(DiscError, match="anneal_steps is 2000, not 1000"):
+                sweep.status(root, ppo)
+        else:
+            assert sweep.status(root, ppo).done is not whole
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seed": 7}, "seed is 7, not 0"),
+        ({"env": "Ant-v5"}, "env is Ant-v5, not Hopper-v5"),
+        ({"algorithm": "trpo"}, "algorithm is trpo, not ppo"),
+        ({"num_envs": 2}, "num_envs is 2, not 1"),
+        ({"env_kwargs": {"a": 1}}, "env_kwargs is {'a': 1}, not {}"),
+        ({"plan": {"steps": 9, **PLAN, "eval_every": 4}}, "eval_every is 4, not 512"),
+        ({"config": {"gamma": 0.5, "unknown": 3}}, "gamma is 0.5, not 0.99"),
+        ({"config": {"anneal_steps": 500}}, "anneal_steps is 500, not 1000"),
+    ],
+)
+def test_a_run_with_other_options_is_refused(
+    changes: dict[str, Any], says: str, root: Path, cells: list[Cell]
+) -> None:
+    record(root, cells[0], 1024, **changes)
+    with pytest.raises(DiscError, match=rf"ppo_seed0: holds another run \({says}\); choose"):
+        sweep.status(root, cells[0])
+
+
+def test_what_is_no_run_is_refused(root: Path, cells: list[Cell]) -> None:
+    (root / cells[0].path).mkdir(parents=True)
+    assert not sweep.status(root, cells[0]).begun
+    (root / cells[0].path / "precious").touch()
+    (root / cells[1].path).touch()
+    record(root, cells[2]).joinpath("config.json").write_text("{}")
+    for cell, says in zip(cells, ("no run", "no run", "damaged"), strict=False):
+        with pytest.raises(DiscError, match=f"seed{cell.seed}: .*{says}"):
+            sweep.status(root, cell)
+
+
+# What runs
+
+
+def test_failures_are_tried_again_and_the_others_go_on(root: Path, cells: list[Cell]) -> None:
+    record(root, cells[0], 1024)
+    here, running = Here(2, seed1=[1, -9], seed2=[1, 2, 1]), list[int]()
+    state = here.run(root, cells, lambda board: running.append(len(board.running)))
+    assert sorted(here.seeds) == [1, 1, 1, 2, 2, 2, 3]  # the first is done already
+    assert state.failed == {cells[2]: "ValueError: no"}
+    assert sorted(x.cell.seed for x in state.done) == [0, 1, 3]
+    assert (max(running), state.running, state.waiting, here.closed) == (2, [], [], True)
+    again = Here(2, seed2=[-9, -9, -9])
+    state = again.run(root, cells)
+    assert again.seeds == [2, 2, 2]
+    assert state.failed == {cells[2]: "ended by signal 9 (Killed)"}
+
+
+def test_what_is_wrong_with_one_run_stops_no_other(root: Path, cells: list[Cell]) -> None:
+    here = Here(1, seed0=[REFUSED], seed1=[SPOILING])
+    state = here.run(root, cells)
+    assert state.failed[cells[0]] == "no more processes"
+    assert "seed is 5, not 1" in state.failed[cells[1]]
+    assert [x.cell.seed for x in state.done] == [2, 3]
+
+
+def test_what_another_sweep_has_finished_since_is_not_started(
+    root: Path, cells: list[Cell]
+) -> None:
+    here, found = Here(1), sweep.look(root, cells[:2])
+    record(root, cells[0], 1024, saved=1024)
+    assert len(sweep.run(root, found, here, 0, lambda _: None).done) == 2
+    assert here.seeds == [1]
+
+
+def test_a_directory_that_was_half_made_is_used(root: Path, cells: list[Cell]) -> None:
+    left = root / cells[0].path / ".config.json.123.part"
+    left.parent.mkdir(parents=True)
+    left.write_text("{")
+    assert len(Here(1).run(root, cells[:1]).done) == 1
+    assert not left.exists()
+
+
+def test_two_sweeps_do_not_work_on_the_same_run(root: Path, cells: list[Cell]) -> None:
+    log = root / sweep.LOGS / f"{cells[0].path}.log"
+    log.parent.mkdir(parents=True)
+    with open(log, "a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        state = sweep.run(root, sweep.look(root, cells[:1]), Local(1), 2, lambda _: None)
+    assert "another sweep works on it just now" in state.failed[cells[0]]
+    assert not (root / cells[0].path).exists()
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_ctrl_c_asks_every_run_to_save(
+    stubborn: bool, root: Path, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, shown = Here(2, stubborn), list[bool]()
+
+    def show(state: Board) -> None:
+        shown.append(state.stopping)
+        if not state.stopping:
+            raise KeyboardInterrupt
+
+    if stubborn:
+        monkeypatch.setattr(sweep, "PATIENCE", 0.0)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        here.run(root, cells, show)
+    assert shown == [False, True]
+    assert [job.asked for job in here.started] == [[False, True] if stubborn else [False]] * 2
+    assert str(stopped.value) == ("2 could not save" if stubborn else "")
+    assert here.closed
+
+
+def test_a_second_ctrl_c_ends_them_at_once(
+    root: Path, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    here = Here(2, stubborn=True)
+    monkeypatch.setattr("time.sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="2 could not save"):
+        here.run(root, cells)
+    assert [job.asked for job in here.started] == [[False, True]] * 2
+
+
+def test_an_error_of_ours_costs_nobody_a_run(root: Path, cells: list[Cell]) -> None:
+    here = Here(2)
+    with pytest.raises(ZeroDivisionError):
+        here.run(root, cells, lambda _: 1 // 0)
+    assert [job.asked for job in here.started] == [[False]] * 2
+
+
+# What is shown
+
+
+def printed(shown: Any) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(shown)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_table_of_what_runs(cells: list[Cell]) -> None:
+    steps = [{"step": 100 * i, "time/elapsed": 10.0 * i} for i in range(1, 6)]
+    cut = {name: value for name, value in steps[0].items() if name != "step"}  # by `logs.tail`
+    rows: list[dict[str, float]] = [cut, *steps[1:4], {**steps[4], "eval/return": -1234.56}]
+    over: list[dict[str, float]] = [{"step": 1024, "time/elapsed": 102.4, "train/return": 3.0}]
+    state = Board(
+        4,
+        done=[Status(cells[3], True, over)],
+        running=[
+            (Status(cells[0], True, []), Running(rows), 0.0),
+            (Status(cells[1], True, []), Running(over), 0.0),
+            (Status(cells[2], False, []), Running([]), 0.0),
+        ],
+        failed={cells[3]: "it [fell] over"},
+    )
+    first, _, *lines = printed(cli_display.table(state)).splitlines()
+    assert first.strip() == "1 of 4 runs done · 3 running · 1 failed · about 0:50 left"
+    assert lines[0].split()[:4] == ["hopper/ppo_seed0", "500/1,000", "50", "%"]
+    assert lines[0].split()[4:] == ["-1,234.6", "10", "0:50"]
+    assert lines[1].split()[1:5] == ["1,024/1,000", "100", "%", "3.0"]
+    assert lines[1].split()[-1] == "0:00"
+    assert lines[2].split()[1:] == ["0/1,000", "0", "%", "…", "…", "…"]
+    assert cli_display.line(Board(2, waiting=[Status(cells[0], False, [])])).endswith("1 waiting")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_failures_and_stopping_are_said_once(terminal: bool, cells: list[Cell]) -> None:
+    console = Console(file=io.StringIO(), width=40, force_terminal=terminal, highlight=False)
+    state = Board(1, failed={cells[0]: "a long reason [in brackets] of more than forty letters"})
+    with cli_display.Display(console) as display:
+        display(state)
+        state.stopping = True
+        display(state)
+        display(state)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert said.count("seed0 failed: a long reason [in brackets] of more than forty letters\n") == 1
+    assert said.count("Stopping once every run is saved") == 1
+
+
+def test_the_plan(cells: list[Cell]) -> None:
+    found = [
+        Status(cell, True, [{"step": step}])
+        for cell, step in zip(cells, (1024, 500, 0, 0), strict=True)
+    ]
+    seconds: dict[Cell, float | None] = {cells[1]: 7200.0, cells[2]: 3600.0, cells[3]: None}
+    text = printed(cli_display.plan(found, seconds, 4))
+    assert text.splitlines()[0] == (
+        "4 runs, 1 done, 3 to do: about 2.00 h with 4 at a time, "
+        "not counting 1 that could not be tried"
+    )
+    rows = [line.split()[1:] for line in text.splitlines()[-4:]]
+    assert rows == [
+        ["1,000", "yes"],
+        ["1,000", "50", "%", "2.00"],
+        ["1,000", "0", "%", "1.00"],
+        ["1,000", "0", "%", "?"],
+    ]
+    assert "about 3.00 h with 1 at a time" in printed(cli_display.plan(found, seconds, 1))
+
+
+def test_runs_that_got_far_say_how_long_the_others_take(cells: list[Cell]) -> None:
+    row = {"step": 1000, "time/elapsed": 50.0}
+    found = [Status(cells[0], True, [row]), Status(cells[1], True, [{"step": 500}])]
+    told: list[str] = []
+    assert estimate.estimate(found, 2, told.append) == {cells[1]: 25.0}
+    assert not told  # nothing was tried
+
+
+def test_a_try_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "SECONDS", 0.0)
+    arm = Arm("PPO", "ppo", {**PPO, "widths": [16, 16]}, 2)
+    pace = estimate.measure(Cell("Pendulum-v1", arm, 0, 1000, 1000, 0, 3, 0))
+    assert all(math.isfinite(seconds) and seconds > 0.0 for seconds in pace)

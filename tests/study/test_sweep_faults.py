@@ -1,0 +1,233 @@
+"""Sweeps as real processes that are interrupted, killed, or fail; and input that is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disc.cli import main
+from disc.run import log as run_log
+from disc.study import estimate, sweep
+from tests.support.small import PPO
+from tests.support.studies import (
+    PLAN,
+    ROOT,
+    STEPS,
+    both,
+    disc,
+    finish,
+    study,
+    wait_for,
+    working_on,
+    write,
+)
+
+
+def directories(root: Path) -> list[Path]:
+    """The run directories of a sweep, by name."""
+    return sorted(path.parent for path in root.glob("*/*/config.json"))
+
+
+def records(root: Path) -> dict[str, list[dict[str, float]]]:
+    """What each run recorded, but for its times."""
+    return {
+        path.name: [
+            {name: value for name, value in row.items() if not name.startswith("time/")}
+            for row in run_log.read_progress(path / "progress.csv")
+        ]
+        for path in directories(root)
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    write(folder / "study.toml", **both())
+    code, out, err = finish(disc(folder, "sweep", "study.toml", "--jobs", "2"))
+    assert code == 0, err
+    assert out == "Report: runs/study/report.html\n"
+    assert "2 of 2 runs done" in err
+    return folder
+
+
+def test_a_sweep_that_nothing_happens_to(whole: Path) -> None:
+    root = whole / "runs/study"
+    assert sorted(path.name for path in root.iterdir()) == [
+        "logs", "report.html", "study.json", "tests.support.studies-paced",
+    ]  # fmt: skip
+    first, second = directories(root)
+    assert (first.name[:5], second.name[:4]) == ("disc_", "sac_")
+    for rows in records(root).values():
+        assert [row["step"] for row in rows] == list(range(256, STEPS + 1, 256))
+        assert ["eval/return" in row for row in rows] == [False, True] * 5
+    for path in (first, second):
+        command = json.loads((path / "config.json").read_text())["command"]
+        assert command[:3] == ["disc", "train", "tests.support.studies:paced"]
+        assert command[command.index("--out") + 1] == str(path.relative_to(whole))
+        assert str(whole) not in " ".join(command)
+        assert (path / "curve.png").exists()
+
+
+def test_the_same_command_again_starts_nothing(whole: Path) -> None:
+    logged = {path: path.stat().st_mtime_ns for path in (whole / "runs").rglob("*.log")}
+    assert len(logged) == 2
+    code, out, _ = finish(disc(whole, "sweep", "study.toml"))
+    assert (code, out) == (0, "Report: runs/study/report.html\n")
+    assert {path: path.stat().st_mtime_ns for path in logged} == logged
+    code, out, _ = finish(disc(whole, "sweep", "study.toml", "--dry-run", "--seeds", "0"))
+    assert (code, out.splitlines()[0]) == (0, "2 runs, 2 done, 0 to do")
+
+
+def begin(folder: Path) -> subprocess.Popen[str]:
+    """Start a sweep whose runs take their time, and wait until both have done a part."""
+    write(folder / "study.toml", **both())
+    (folder / "slow").touch()
+    process = disc(folder, "sweep", "study.toml", "--jobs", "2")
+
+    def under_way() -> bool:
+        assert process.poll() is None, process.communicate()
+        found = [run_log.tail(path / "progress.csv") for path in directories(folder / "runs/study")]
+        return len(found) == 2 and all(len(rows) >= 3 for rows in found)
+
+    wait_for(under_way)
+    return process
+
+
+def assert_goes_on(folder: Path, whole: Path) -> None:
+    """The same command again ends where the sweep ended that nothing happened to."""
+    for rows in records(folder / "runs/study").values():
+        assert 3 <= len(rows) < STEPS // 256
+    (folder / "slow").unlink()
+    code, out, err = finish(disc(folder, "sweep", "study.toml", "--jobs", "2"))
+    assert (code, out) == (0, "Report: runs/study/report.html\n"), err
+    assert records(folder / "runs/study") == records(whole / "runs/study")
+    for path in directories(folder / "runs/study"):
+        resumed = json.loads((path / "config.json").read_text())["resumed"]
+        relative = str(path.relative_to(folder))
+        assert [x["command"][:3] for x in resumed] == [["disc", "resume", relative]]
+
+
+def test_ctrl_c_saves_all_runs_and_the_same_command_goes_on(whole: Path, tmp_path: Path) -> None:
+    process = begin(tmp_path)
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert (code, out) == (130, "")
+    assert "Stopped; all runs are saved. The same command goes on with them." in err
+    assert "Traceback" not in err
+    assert not working_on(tmp_path)
+    for path in directories(tmp_path / "runs/study"):
+        last = run_log.tail(path / "progress.csv")[-1]["step"]
+        saved = int(max((path / "checkpoints").iterdir()).stem.removeprefix("step_"))
+        assert saved - last in (0, 256)  # its evaluation may have been left for later
+    assert_goes_on(tmp_path, whole)
+
+
+def test_runs_end_with_a_killed_sweep_and_the_same_command_goes_on(
+    whole: Path, tmp_path: Path
+) -> None:
+    process = begin(tmp_path)
+    assert len(working_on(tmp_path)) == 3
+    process.kill()
+    assert finish(process)[0] == -signal.SIGKILL
+    wait_for(lambda: not working_on(tmp_path), 10.0)
+    assert_goes_on(tmp_path, whole)
+
+
+def test_a_run_that_fails_is_tried_again_from_its_checkpoint_then_reported(tmp_path: Path) -> None:
+    arms = [
+        {"label": "well", "algo": "ppo", **PPO},
+        {"label": "once", "algo": "ppo", **PPO, "env_kwargs": {"at": 700, "mended": "mended"}},
+        {"label": "always", "algo": "ppo", **PPO, "env_kwargs": {"at": 300}},
+    ]
+    contents: dict[str, Any] = {**PLAN, "eval_every": 0, "tasks": ["tests.support.studies:fragile"]}
+    write(tmp_path / "study.toml", arms=arms, **contents, steps=1024)
+    words = ["sweep", "study.toml", "--jobs", "2", "--retries", "1", "--out", "here"]
+    code, out, err = finish(disc(tmp_path, *words))
+    assert (code, out.splitlines()[-1]) == (1, "Report: here/report.html"), err
+    assert "2 of 3 runs done" in err
+    root = tmp_path / "here"
+    well, once, always = (
+        next(root.glob(f"*/ppo_{part}*_seed0")) for part in ("epochs", "at=700", "at=300")
+    )
+    assert "resumed" not in json.loads((well / "config.json").read_text())
+    assert json.loads((once / "config.json").read_text())["resumed"][0]["step"] == 512
+    assert [row["step"] for row in records(root)[once.name]] == [256, 512, 768, 1024]
+    log = Path("here", sweep.LOGS, f"{always.relative_to(root)}.log")
+    last = err.splitlines()[-1]
+    assert f"{always.relative_to(root)} failed: " in last
+    assert "the motor is on fire" in last
+    assert last.endswith(f"(all it said: {log})")
+    assert (tmp_path / log).read_text().count("the motor is on fire") == 2
+
+
+def test_a_try_of_each_kind_says_how_long_runs_will_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    arms = [{"algo": "ppo", **PPO, "env_kwargs": [{}, {"at": 1}]}]
+    found = sweep.look(
+        tmp_path, study(tmp_path, arms=arms, tasks=["tests.support.studies:fragile"]).cells()
+    )
+    told: list[str] = []
+    good, bad = estimate.estimate(found, 2, told.append).values()
+    assert good is not None
+    assert math.isfinite(good)
+    assert good > 0.0
+    assert bad is None
+    assert len(told) == 1
+    assert "(2 of 2) …" in told[0]
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("sweep none.toml", "none.toml: can't be read"),
+        ("reproduce table9", "no experiment 'table9'"),
+        ("sweep study.toml --scale -0.1", "--scale must be above 0"),
+        ("sweep study.toml --scale nan", "--scale must be above 0"),
+        ("sweep study.toml --scale 2", "--scale must be above 0"),
+        ("sweep study.toml --steps 0", "steps must be"),
+        ("sweep study.toml --jobs 0", "jobs must be"),
+        ("sweep study.toml --retries -1", "--retries must be"),
+        ("sweep study.toml --seeds -1", "seed must be"),
+        ("sweep study.toml --tasks ant", "study has no task 'ant'"),
+        ("sweep study.toml --algos sac", "study has no arm 'sac'"),
+        ("sweep study.toml --out study.toml/x", "study.toml/x: can't be"),
+        ("sweep study.toml --out taken", "holds something that is no run"),
+        ("sweep away.toml", "Hoper-v5: no such environment"),
+        ("sweep away.toml --dry-run", "Hoper-v5: no such environment"),
+        ("sweep discrete.toml", "Discrete actions"),
+        ("sweep study.toml --ray localhost:1", "Ray"),
+    ],
+)
+def test_bad_input_is_told_and_nothing_is_written(
+    words: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "study.toml")
+    write(tmp_path / "away.toml", tasks=["Hoper-v5"])
+    write(tmp_path / "discrete.toml", tasks=["CartPole-v1"])
+    (tmp_path / "taken/hopper/ppo_seed0/mine").mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as stopped:
+        main.main(words.split())
+    assert stopped.value.code == 2
+    said = capfd.readouterr().err
+    assert says in said
+    assert "Traceback" not in said
+    assert sorted(tmp_path.rglob("*")) == before

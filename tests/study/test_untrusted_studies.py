@@ -1,0 +1,247 @@
+"""Experiments and records from strangers: none leads out of its directory, or kills a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from disc import DiscError, report
+from disc.report import load, plots
+from disc.run import log
+from disc.study import spec, statistics, sweep
+from disc.study import spec as study_spec
+from disc.study.spec import Arm, Cell, plain
+from faults import studies
+from tests.support import sweeps
+from tests.support.sweeps import small, written
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../../x", "/etc/x", "a/../b", "~", "...", "a\0b"])
+def test_no_name_leads_out_of_the_directory(name: str, tmp_path: Path) -> None:
+    arm = Arm(name, "disc", {}, 1, {name: name})
+    cell = Cell(name, arm, 0, 1, 1, 1, 1, 1)
+    assert len(cell.path.parts) == 2
+    assert (tmp_path / cell.path).resolve().parents[1] == tmp_path.resolve()
+    assert plain(name) not in ("", ".", "..")
+    assert "/" not in plain(name)
+
+
+# Experiments
+
+
+def changed(**changes: Any) -> str:
+    return json.dumps({**json.loads(small().as_json()), **changes})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"seeds": ["/../../x"]},
+        {"seeds": [-1]},
+        {"seeds": [10**300]},
+        {"tasks": []},
+        {"tasks": [["hopper"]]},
+        {"tasks": ["nowhere"]},
+        {"arms": []},
+        {"arms": [["DISC", "disc"]]},
+        {"arms": [{"label": f"{i}", "algorithm": "disc"} for i in range(1001)]},
+        {"arms": [{"label": "x", "algorithm": "magic"}]},
+        {"arms": [{"label": 3, "algorithm": "disc"}]},
+        {"arms": [{"label": "x", "algorithm": "disc", "options": [1]}]},
+        {"arms": [{"label": "x", "algorithm": "disc", "options": {"tau": "x" * 300}}]},
+        {"arms": [{"label": "x", "algorithm": "disc", "options": {"anneal_steps": "x"}}]},
+        {"steps": {"hopper": "many"}},
+        {"steps": {"hopper": math.inf}},
+        {"eval_every": "often"},
+        {"scale": math.nan},
+        {"scale": 0},
+        {"cut": -3},
+        {"title": ["x"]},
+        {"table": "yes"},
+        {"paper": {"DISC": [1]}},
+        {"paper": {"DISC": {"hopper": []}}},
+        {"paper": {"DISC": {"hopper": [math.nan]}}},
+        {"figures": [{"title": "x", "metric": [3], "arms": []}]},
+        {"figures": [{"title": "x", "metric": ["a"], "arms": [], "window": 10**9}]},
+        {"figures": [{"title": "x", "metric": ["a"], "arms": [], "line": 1e308}]},
+        {"figures": [{"title": "x", "metric": ["a"], "arms": [], "together": []}]},
+        {"more": 1},
+    ],
+    ids=lambda odd: str(odd)[:60],
+)
+def test_odd_experiments_are_refused(odd: dict[str, Any]) -> None:
+    with pytest.raises(DiscError, match="can't be read as an experiment"):
+        study_spec.from_json(changed(**odd), Path("x.json"))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "3", "[]", "{}", '"x"', "null"])
+def test_what_is_no_table_is_no_experiment(text: str) -> None:
+    with pytest.raises(DiscError, match="can't be read as an experiment"):
+        study_spec.from_json(text, Path("x.json"))
+
+
+def test_a_small_file_cannot_mean_millions_of_runs(tmp_path: Path) -> None:
+    names = [f"t{i}" for i in range(500)]
+    steps = dict.fromkeys(names, 9)
+    many = changed(tasks=names, steps=steps, anneal_steps=steps, seeds=list(range(500)))
+    with pytest.raises(DiscError, match="more than 100,000"):
+        study_spec.from_json(many, Path("x.json"))
+    path = tmp_path / "x.toml"
+    names = ["epochs", "replay_length", "anneal_steps"]
+    axes = [f"{name} = {list(range(1, 99))}" for name in names]
+    path.write_text("\n".join(['tasks = ["hopper"]', "[[arms]]", 'algo = "disc"', *axes]))
+    with pytest.raises(DiscError, match="more than 1,000 arms"):
+        spec.read(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"title = {'[' * 5_000}{']' * 5_000}",
+        f"note = {'9' * 5_000}",
+        f"steps = {'9' * 400}",
+        'tasks = ["hopper", ".."]',
+        "seeds = [" + ", ".join(map(str, range(1_001))) + "]",
+        '[[arms]]\nalgo = "sac"\ntau = 1e400',
+        f'[[arms]]\nalgo = "sac"\ntau = {"9" * 400}',
+        f'[[arms]]\nalgo = "sac"\nenv_kwargs = {{x = "{"y" * 300}"}}',
+        '[[figures]]\ntitle = "x"\nline = inf',
+    ],
+    ids=lambda line: line[:40],
+)
+def test_odd_files_are_refused(line: str, tmp_path: Path) -> None:
+    start = "" if line.startswith("tasks") else 'tasks = ["hopper"]\n'
+    arms = "" if "[[arms]]" in line else '\n[[arms]]\nalgo = "disc"'
+    (tmp_path / "x.toml").write_text(f"{start}{line}{arms}\n")
+    with pytest.raises(DiscError, match=r"x\.toml: "):
+        spec.read(tmp_path / "x.toml")
+
+
+# Reports
+
+
+def test_half_a_character_does_not_stop_a_report(tmp_path: Path) -> None:
+    bad = small(title="half \ud800", arms=(Arm("\ud800", "disc"),), paper={})
+    sweeps.write(tmp_path, small())
+    (tmp_path / "small.json").write_text(json.dumps(json.loads(bad.as_json())))
+    for cell in bad.cells():
+        sweeps.run(tmp_path, cell, commit="\ud800")
+    page = written(tmp_path)
+    assert "half \\ud800" in page.text
+    assert json.loads(page.scripts[0])["lines"][0]["label"] == "\ud800"
+
+
+def test_a_time_that_no_calendar_has_leaves_a_run_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems count further than Python's calendar."""
+
+    class Calendar:
+        @staticmethod
+        def fromtimestamp(seconds: float) -> None:
+            raise ValueError("year 33658 is out of range")
+
+    monkeypatch.setattr(load, "datetime", Calendar)
+    sweeps.run(tmp_path, small().cells()[0])
+    with pytest.raises(DiscError, match="holds no runs"):
+        report.write(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "inf", "nan", "1e400"])
+def test_numbers_that_cannot_be_drawn_are_not(value: str, tmp_path: Path) -> None:
+    sweeps.write(tmp_path, small())
+    for cell in small().cells():
+        path = sweeps.run(tmp_path, cell) / "progress.csv"
+        path.write_text(path.read_text().replace("1000.0\n", f"{value}\n", 3))
+    studies.page(tmp_path)
+
+
+def test_a_late_step_makes_no_grid_of_terabytes() -> None:
+    curve = (np.array([4_000, 2**52, 2**53]), np.array([1.0, 2.0, 3.0]))
+    assert statistics.max_average_return([curve]).value == 2.0
+    usual = (np.arange(4_000, 400_001, 4_000), np.arange(100.0))
+    assert statistics.max_average_return([usual]).step == 400_000
+
+
+def test_an_odd_experiment_is_left_out_and_the_others_shown(tmp_path: Path) -> None:
+    sweeps.sweep(tmp_path, small())
+    (tmp_path / "odd.json").write_text(changed(seeds=["/../x"]))
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    os.mkfifo(tmp_path / "pipe.json")
+    text = written(tmp_path).text
+    for name in ("odd.json", "deep.json", "pipe.json"):
+        assert f"Left out: {name}" in text
+    assert "A small experiment" in text
+
+
+# Records
+
+HEAD = "step,eval/return,eval/return_std\n"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    ["1,2,3,4\n", "inf,1,1\n", "-1,1,1\n", "1e300,1,1\n", f"1,{'9' * 140_000},1\n", ",1,1\n"],
+    ids=lambda rows: rows[:20],
+)
+def test_odd_records_are_refused(rows: str, tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    path.write_text(HEAD + rows)
+    with pytest.raises(ValueError, match=r"damaged|a step is none"):
+        log.read_progress(path)
+    with pytest.raises(DiscError, match="can't be read as a run's progress"):
+        plots.curves([path], tmp_path / "x.svg")
+
+
+def test_a_plot_of_an_odd_record_in_an_odd_folder(tmp_path: Path) -> None:
+    """An evaluation without its deviation, and a name that would be a formula."""
+    folders = [tmp_path / "$\\frac$", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "progress.csv").write_text(HEAD + "1,2,\n2,3,1\n3,inf,nan\n4,1e308,1\n")
+    plots.curves(folders, tmp_path / "x.svg")
+    assert "frac" in (tmp_path / "x.svg").read_text()
+
+
+def test_a_sweep_looks_at_odd_runs(tmp_path: Path) -> None:
+    cell = small().cells()[0]
+    path = sweeps.run(tmp_path, cell)
+    (path / "checkpoints").mkdir()
+    (path / "checkpoints" / "step_x.safetensors").write_text("")
+    (path / "progress.csv").write_text("time/elapsed\n1\n")
+    (found,) = sweep.look(tmp_path, [cell])
+    assert (found.step, found.saved, found.done) == (0, None, False)
+    (path / "progress.csv").write_text("step\ninf\n")
+    assert sweep.look(tmp_path, [cell])[0].step == 0
+
+
+KEY = f"a{' . a' * 100_000}"
+TEXTS = [f"{KEY} = 1", f"[{KEY}]", f"x = {{ b = 2, {KEY} = 1 }}", "#" * 10**6]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["key", "table", "inline", "long"])
+def test_a_file_that_would_take_long_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(f"{text}\n")
+    clock = time.process_time()
+    with pytest.raises(DiscError, match="can't be read"):
+        spec.read(tmp_path / "study.toml")
+    assert time.process_time() - clock < 5.0
+
+
+def test_many_arms_are_not_compared_by_twos(tmp_path: Path) -> None:
+    arms = tuple(Arm(f"arm {i}", "disc") for i in range(30))
+    found = dataclasses.replace(sweeps.experiment(seeds=(0, 1)), arms=arms)
+    sweeps.sweep(tmp_path, dataclasses.replace(found, arms=arms[:1]))  # which all of them share
+    sweeps.write(tmp_path, found)
+    page = report.write(tmp_path).read_text()
+    assert "Pairs are left out, as there are more than 20 arms." in page

@@ -1,0 +1,32 @@
+"""Random networks in which no bias is 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from disc.learning import networks
+from disc.learning.networks import Linear, NormalizedLinear
+
+
+def perceptron(
+    rng: np.random.Generator, *sizes: int, gain: float = 0.7, spread: float = 0.3
+) -> networks.MLP:
+    """A fresh network but for its biases; `gain` is the head's."""
+    mlp = networks.init_mlp(rng, sizes, head_gain=gain)
+    return tuple(Linear(w, jnp.float32(spread * rng.standard_normal(len(b)))) for w, b in mlp)
+
+
+def layers(seed: int, *shapes: tuple[int, int], normalized: bool = False) -> Any:
+    """A network with nothing at 0 or 1; all but the last layer normalised if asked for."""
+    rng = np.random.default_rng(seed)
+    result: list[Any] = []
+    for i, (rows, columns) in enumerate(shapes):
+        weight = rng.standard_normal((rows, columns)) * 1.3 / np.sqrt(rows)
+        bias, scale, shift = 0.3 * rng.standard_normal((3, columns))
+        arrays = [np.float32(x) for x in (weight, bias, 1.0 + scale, shift)]
+        hidden = normalized and i < len(shapes) - 1
+        result.append(NormalizedLinear(*arrays) if hidden else Linear(*arrays[:2]))
+    return tuple(result)

@@ -1,0 +1,233 @@
+"""Small experiment files, environments that are slow or fail by a file, and `disc` as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from disc.algos import ALGORITHMS
+from disc.cli import train
+from disc.learning.config import make_config
+from disc.study import spec, sweep
+from disc.study.spec import Cell, Experiment
+from disc.study.sweep import Board, Status
+from tests.support.environments import Wide
+from tests.support.small import OFF_POLICY, PPO
+from tests.support.sweeps import config
+
+ROOT = Path(__file__).parents[2]
+STEPS = 2560  # ten iterations
+REFUSED, SPOILING = 99, 98  # statuses of jobs that can't start, and that leave another run
+PLAN = {"eval_every": 512, "eval_episodes": 1, "checkpoint_every": 512}
+
+
+class Paced(Wide):
+    """Takes its time as long as there is a file `slow` in the current folder."""
+
+    def step(self, action: Any) -> Any:
+        if os.path.exists("slow"):
+            time.sleep(0.002)
+        return super().step(action)
+
+
+class Fragile(Wide):
+    """Raises at a step of the process, once if it may leave a file that says so, or always."""
+
+    count = 0
+
+    def __init__(self, at: int, mended: str) -> None:
+        self.at, self.mended = at, mended
+
+    def step(self, action: Any) -> Any:
+        Fragile.count += 1
+        if Fragile.count >= self.at and not (self.mended and os.path.exists(self.mended)):
+            if self.mended:
+                Path(self.mended).touch()
+            raise RuntimeError("the motor is on fire")
+        return super().step(action)
+
+
+def paced() -> Paced:
+    return Paced()
+
+
+def fragile(at: int = 10**9, mended: str = "") -> Fragile:
+    print("An environment may print what it likes.")
+    return Fragile(at, mended)
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it, which is nearly JSON."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(n)} = {toml(x)}" for n, x in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
+
+
+def write(path: Path, **contents: Any) -> Path:
+    """An experiment file."""
+    given = {"tasks": ["hopper"], "steps": STEPS, "seeds": [0], "arms": [{"algo": "ppo"}]}
+    lines = [f"{name} = {toml(value)}" for name, value in {**given, **contents}.items()]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def study(tmp_path: Path, **contents: Any) -> Experiment:
+    """What an experiment file says."""
+    return spec.read(write(tmp_path / "study.toml", **contents))
+
+
+def both(**changes: Any) -> dict[str, Any]:
+    """Contents of a study with a learner that replays batches and one that replays steps."""
+    arms = [{"label": "DISC", "algo": "disc", **PPO}, {"label": "SAC", "algo": "sac", **OFF_POLICY}]
+    return {"tasks": ["tests.support.studies:paced"], "arms": arms, **PLAN, **changes}
+
+
+def record(root: Path, cell: Cell, *steps: int, saved: int | None = None, **changes: Any) -> Path:
+    """Write a run directory with a row for each of some steps, and a checkpoint if it has one."""
+    path = root / cell.path
+    (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps({**config(cell), **changes}))
+    rows = [f"{step},{step / 100},{step / 10}\n" for step in steps]
+    (path / "progress.csv").write_text("".join(["step,time/elapsed,eval/return\n", *rows]))
+    if saved is not None:
+        (path / f"checkpoints/step_{saved:012d}.safetensors").touch()
+    return path
+
+
+def assert_understood(cell: Cell) -> None:
+    """The words of a cell make, by the real command line, the run that it is."""
+    words = cell.command(Path("some where"))
+    assert words[0] == "train"
+    command: Any = tyro.cli(train.with_options(words[1:]), args=words[1:])
+    run = command.run
+    assert (run.env, run.algo, run.seed) == (cell.task, cell.arm.algorithm, cell.seed)
+    plan = (run.steps, run.eval_every, run.eval_episodes, run.checkpoint_every)
+    assert plan == (cell.steps, cell.eval_every, cell.eval_episodes, cell.checkpoint_every)
+    assert (run.out, run.threads, run.video) == (Path("some where") / cell.path, 1, False)
+    assert run.num_envs == cell.arm.num_envs
+    kwargs = train._values(run.env_kwargs)
+    assert kwargs == cell.arm.env_kwargs
+    algorithm = ALGORITHMS[cell.arm.algorithm]
+    assert command.config == make_config(algorithm, cell.options, cell.arm.preset)
+
+
+class Job:
+    """Ends at the third look with an exit status, as a run would that does all its steps or half.
+
+    With `stubborn` it does not stop when it is asked to.
+    """
+
+    def __init__(self, root: Path, cell: Cell, code: int, stubborn: bool) -> None:
+        self.root, self.cell, self.code, self.stubborn = root, cell, code, stubborn
+        self.looks, self.asked = 0, list[bool]()
+
+    def poll(self) -> int | None:
+        self.looks += 1
+        if True in self.asked or (self.asked and not self.stubborn):
+            return 130
+        if self.looks < 3:
+            return None
+        steps = [512, 1024] if self.code == 0 else [512]
+        other = {"seed": 5} if self.code == SPOILING else {}
+        record(self.root, self.cell, *steps, saved=steps[-1], **other)
+        return self.code
+
+    def rows(self) -> list[dict[str, float]]:
+        return []
+
+    def stop(self, now: bool = False) -> None:
+        self.asked.append(now)
+
+    def said(self) -> str:
+        return "ValueError: no"
+
+
+class Here:
+    """A backend whose jobs end with the given statuses, by seed, and then with 0."""
+
+    def __init__(self, size: int, stubborn: bool = False, **codes: list[int]) -> None:
+        self.size, self.stubborn, self.codes = size, stubborn, codes
+        self.started, self.closed = list[Job](), False
+
+    def slots(self) -> int:
+        return self.size
+
+    def start(self, root: Path, found: Status) -> Job:
+        code = (self.codes.get(f"seed{found.cell.seed}") or [0]).pop(0)
+        if code == REFUSED:
+            raise OSError("no more processes")
+        self.started.append(Job(root, found.cell, code, self.stubborn))
+        return self.started[-1]
+
+    def close(self, root: Path) -> None:
+        self.closed = True
+
+    def run(
+        self, root: Path, cells: list[Cell], show: Callable[[Board], object] = lambda _: None
+    ) -> Board:
+        return sweep.run(root, sweep.look(root, cells), self, 2, show)
+
+    @property
+    def seeds(self) -> list[int]:
+        return [job.cell.seed for job in self.started]
+
+
+class Running(Job):
+    """Runs, with these rows."""
+
+    def __init__(self, rows: list[dict[str, float]]) -> None:
+        self.given = rows
+
+    def rows(self) -> list[dict[str, float]]:
+        return self.given
+
+
+def disc(directory: Path, *words: str) -> subprocess.Popen[str]:
+    """`disc` with these words, begun in a folder."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "disc", *words],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Its exit status and what it said, on standard output and error."""
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Come back once something holds."""
+    limit = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > limit:
+            raise TimeoutError
+        time.sleep(0.05)
+
+
+def working_on(root: Path) -> list[int]:
+    """Processes whose command line names a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            here = Path(os.readlink(process / "cwd"))
+        except OSError:
+            continue  # it has ended, or is another user's
+        if here == root and b"disc" in words:
+            found.append(int(process.name))
+    return found

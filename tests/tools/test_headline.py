@@ -1,0 +1,66 @@
+"""The table and the figure of a sweep, for a README."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from disc import DiscError
+from tests.support import sweeps
+from tests.support.sweeps import small
+from tools import headline
+
+
+def test_a_table_by_hand(tmp_path: Path) -> None:
+    """Two seeds of DISC, constant 3,400 and 3,600; one of PPO, unfinished, which is left out."""
+    found = small()
+    sweeps.write(tmp_path, found)
+    for seed, value in ((0, 3400.0), (1, 3600.0)):
+        sweeps.run(tmp_path, found.cell("hopper", sweeps.DISC, seed), value)
+    sweeps.run(tmp_path, found.cell("hopper", sweeps.PPO, 0), 3000.0, done=50_000)
+    headline.write(tmp_path)
+    lines = (tmp_path / "small.md").read_text().splitlines()
+    assert lines[2:] == [
+        "| Hopper-v5 | DISC | 2 | 3,570 ± 200 | 3,500 ± 100 | 3,400 to 3,600 | 3,500 | 3,500 | "
+        "within the spread |"
+    ]
+
+
+def test_a_figure_with_a_panel_for_each_task(tmp_path: Path) -> None:
+    found = sweeps.experiment(seeds=(0, 1))
+    sweeps.sweep(tmp_path, found, lambda share: 4000.0 * share)
+    (table, figure) = headline.write(tmp_path)
+    assert len(table.read_text().splitlines()) == 6
+    with Image.open(figure) as image:
+        assert image.size[0] == 2 * 645  # 4.3 inches at 150 dots
+        assert len(np.unique(np.asarray(image.convert("L")))) > 50
+
+
+def test_the_command(tmp_path: Path) -> None:
+    sweeps.sweep(tmp_path / "sweep", small())
+    command = [sys.executable, "-m", "tools.headline"]
+    for words, status in (([], 1), ([tmp_path / "none"], 2), ([tmp_path / "sweep"], 0)):
+        done = subprocess.run([*command, *map(str, words)], capture_output=True, check=False)
+        assert done.returncode == status
+    assert (tmp_path / "sweep" / "small.png").exists()
+
+
+def test_nothing_finished(tmp_path: Path) -> None:
+    found = small()
+    sweeps.write(tmp_path, found)
+    sweeps.run(tmp_path, found.cell("hopper", sweeps.DISC, 0), done=50_000)
+    with pytest.raises(DiscError, match="no finished run"):
+        headline.write(tmp_path)
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/README.md"])
+def test_pages_show_the_table_that_was_made(page: str) -> None:
+    root = Path(__file__).parents[2]
+    _, _, rest = (root / page).read_text(encoding="utf-8").partition("<!-- table1 -->\n")
+    shown, _, _ = rest.partition("<!-- /table1 -->")
+    assert shown == (root / "results/paper/table1.md").read_text(encoding="utf-8")

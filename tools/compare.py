@@ -1,0 +1,83 @@
+"""`python -m tools.compare OLD NEW`: whether two checkouts train alike, bit for bit.
+
+Every algorithm trains for some iterations on a MuJoCo task in both, from the same seed, and the
+untimed columns of progress.csv are compared. A run directory of the old checkout is also resumed
+by the new one. Needs only git checkouts; both run in this Python environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+STEPS = 6_144
+OFF_POLICY_STEPS = 1_000
+OFF_POLICY = ("ddpg", "td3", "sac", "sql")
+OPTIONS = {
+    **dict.fromkeys(("disc", "ppo", "ppo-amber"), f"--anneal-steps {STEPS}"),
+    **dict.fromkeys(OFF_POLICY, "--random-steps 500"),
+}
+PLAN = "--seed 3 --threads 1 --eval-episodes 2 --eval-every 2000 --checkpoint-every 4000"
+ALGORITHMS = ["disc", "ppo", "ppo-amber", "trpo", "acktr", "trust-pcl", "ddpg", "td3", "sac", "sql"]
+
+
+def disc(checkout: Path, *cli_args: str) -> None:
+    """Run the command line of a checkout."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-m", "disc", *cli_args]
+    done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{checkout}: {' '.join(cli_args)} failed:\n{done.stderr}")
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    """The rows of a run's record, without the columns that are times."""
+    with open(run / "progress.csv", newline="", encoding="utf-8") as file:
+        read = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in read]
+
+
+def compare(old: Path, new: Path, task: str, algorithm: str, folder: Path) -> str:
+    """Train in both, resume the old run in the new; says how they differ, or nothing."""
+    steps = OFF_POLICY_STEPS if algorithm in OFF_POLICY else STEPS
+    options = [*PLAN.split(), "--algo", algorithm, *OPTIONS.get(algorithm, "").split()]
+    runs = {name: folder / f"{algorithm}_{name}" for name in ("old", "new", "resumed")}
+    for name, checkout, length in (("old", old, steps), ("new", new, steps), ("resumed", old, 1)):
+        disc(checkout, "train", task, *options, "--steps", str(length), "--out", str(runs[name]))
+    disc(new, "resume", str(runs["resumed"]), "--steps", str(steps))
+    first, *others = (rows(runs[name]) for name in ("old", "new", "resumed"))
+    for how, found in zip(("trained anew", "resumed"), others, strict=True):
+        if len(first) != len(found):
+            return f"{how}: {len(first)} rows, then {len(found)}"
+        for one, other in zip(first, found, strict=True):
+            differing = [name for name in one if one[name] != other.get(name)]
+            if differing:
+                return f"{how}: step {one['step']} differs in {', '.join(differing)}"
+    return ""
+
+
+def main() -> None:
+    """Compare, print a line for each algorithm, and exit with status 1 if one differs."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.compare")
+    parser.add_argument("old", type=Path, help="a checkout")
+    parser.add_argument("new", type=Path, help="another one")
+    parser.add_argument("--task", default="HalfCheetah-v5")
+    parser.add_argument("--algo", nargs="+", default=ALGORITHMS, choices=ALGORITHMS)
+    options = parser.parse_args()
+    different = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for algorithm in options.algo:
+            paths = (options.old.absolute(), options.new.absolute())
+            found = compare(*paths, options.task, algorithm, Path(folder))
+            different += bool(found)
+            print(f"{algorithm:10} {found or 'equal'}", flush=True)
+    sys.exit(1 if different else 0)
+
+
+if __name__ == "__main__":
+    main()

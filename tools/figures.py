@@ -1,0 +1,182 @@
+"""Figures in the paper's manner, from directories of runs: `results/TASK/ALGORITHM_seedN/`."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disc.envs.tasks import TASKS
+from disc.report.plots import COLORS, column, dress, panels, save, shade
+from disc.run import log
+from disc.study.statistics import trailing_mean
+from disc.types import DiscError
+
+LABELS = {
+    "disc": "DISC",
+    "ppo": "PPO",
+    "ppo-amber": "PPO-AMBER",
+    "trpo": "TRPO",
+    "acktr": "ACKTR",
+    "trust-pcl": "Trust-PCL",
+    "ddpg": "DDPG",
+    "td3": "TD3",
+    "sac": "SAC",
+    "sql": "SQL",
+}
+OFF_POLICY = ("ddpg", "td3", "sac", "sql")
+"""Drawn apart: their runs are short, as they learn from fewer steps and take longer for each."""
+
+
+class Run(NamedTuple):
+    """One run: what it was and what it measured."""
+
+    config: dict[str, Any]
+    rows: list[log.Row]
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name."""
+        return self.config["algorithm"]
+
+
+def load(directory: Path) -> dict[str, dict[str, list[Run]]]:
+    """All runs below a directory, by environment and algorithm."""
+    runs: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for path in sorted(directory.glob("*/*/progress.csv")):
+        config = json.loads((path.parent / "config.json").read_text(encoding="utf-8"))
+        run = Run(config, log.read_progress(path))
+        runs[config["env_name"]][run.algorithm].append(run)
+    if not runs:
+        raise DiscError(f"{directory}: holds no runs (TASK/RUN/progress.csv).")
+    return runs
+
+
+def across(runs: list[Run], name: str, window: int = 1) -> tuple[NDArray[np.float64], ...]:
+    """Steps, mean and standard deviation of a metric over runs that measured it alike."""
+    columns = [column(run.rows, name) for run in runs]
+    length = min(len(steps) for steps, _ in columns)
+    values = np.stack([trailing_mean(values[:length], window) for _, values in columns])
+    return columns[0][0][:length], values.mean(axis=0), values.std(axis=0)
+
+
+def load_peers(directory: Path) -> dict[str, dict[str, list[Run]]]:
+    """Runs of SBX beside ours, `TASK/sbx_ALGORITHM_seedN.csv`, by environment and algorithm."""
+    peers: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for path in sorted(directory.glob("*/sbx_*_seed*.csv")):
+        algorithm = path.stem.split("_")[1]
+        env = TASKS[path.parent.name].id
+        peers[env][algorithm].append(Run({}, log.read_progress(path)))
+    return peers
+
+
+def learning_curves(
+    runs: dict[str, list[Run]], env: str, out: Path, peers: dict[str, list[Run]] | None = None
+) -> None:
+    """Evaluated returns of some algorithms on one task: mean and one standard deviation.
+
+    Args:
+        runs: by algorithm.
+        env: the task's name.
+        out: a .png or .svg file.
+        peers: another library's runs, by algorithm, drawn dashed.
+    """
+    figure, (axes,) = panels(1, 7.0)
+    peers = peers or {}
+    for algorithm, color in zip(LABELS, COLORS, strict=True):
+        if algorithm in runs:
+            _draw(axes, runs[algorithm], "eval/return", color, LABELS[algorithm])
+        if algorithm in peers:
+            label = f"SBX's {LABELS[algorithm]}"
+            _draw(axes, peers[algorithm], "eval/return", color, label, "--")
+    dress(axes, env, "evaluated return")
+    save(figure, out)
+
+
+def vanishing(runs: dict[str, dict[str, list[Run]]], out: Path) -> None:
+    """The paper's Fig. 1, for PPO and DISC: mean ρ' and the share of vanished gradients."""
+    figure, (left, right) = panels(2, 9.5)
+    shown = [env for env in sorted(runs) if {"ppo", "disc"} & runs[env].keys()]
+    styles = dict(zip(shown, ("-", "--", ":", "-."), strict=False))
+    for env, style in styles.items():
+        for algorithm, color in (("ppo", COLORS[1]), ("disc", COLORS[0])):
+            if algorithm in runs[env]:
+                label = f"{LABELS[algorithm]}, {env}"
+                some = runs[env][algorithm]
+                _draw(left, some, "is/rho_last", color, label, style, window=10)
+                _draw(right, some, "is/vanished", color, label, style, window=10)
+    left.axhline(1.2, color="black", linewidth=0.8)
+    dress(left, "Mean ρ'_t = 1 + |ρ_t − 1|, last epoch (black: PPO's clip)", "ρ'")
+    dress(right, "Samples without a gradient, last epoch", "share")
+    save(figure, out)
+
+
+def _draw(
+    axes: Any, runs: list[Run], name: str, color: str, label: str, style: str = "-", window: int = 1
+) -> None:
+    steps, mean, spread = across(runs, name, window)
+    seeds = f" ({len(runs)} seed{'s' if len(runs) > 1 else ''})"
+    axes.plot(steps, mean, style, color=color, label=label + seeds)
+    if len(runs) > 1:
+        shade(axes, steps, mean, spread, color)
+
+
+MILESTONES = (50_000, 100_000, 200_000, 500_000, 1_000_000)
+
+
+def reached(runs: dict[str, dict[str, list[Run]]]) -> str:
+    """Mean evaluated return after so many steps, as Markdown; a row an environment and algorithm.
+
+    Taken from the evaluation nearest to each milestone, if it lies within a twentieth of it.
+    """
+    names = " | ".join(f"{step:,}" for step in MILESTONES)
+    lines = [
+        f"| environment | algorithm | seeds | {names} |",
+        "|---|---|---:|" + "---:|" * len(MILESTONES),
+    ]
+    for env in sorted(runs):
+        for algorithm in (name for name in LABELS if name in runs[env]):
+            some, cells = runs[env][algorithm], []
+            for milestone in MILESTONES:
+                found = [_nearest(run, milestone) for run in some]
+                known = [value for value in found if value is not None]
+                complete = len(known) == len(some)
+                cells.append(f"{np.mean(known):,.0f}" if complete else "–")
+            row = " | ".join(cells)
+            lines.append(f"| {env} | {LABELS[algorithm]} | {len(some)} | {row} |")
+    return "\n".join(lines) + "\n"
+
+
+def _nearest(run: Run, milestone: int) -> float | None:
+    """The evaluation nearest to a step, or None if there is none near it."""
+    steps, values = column(run.rows, "eval/return")
+    if not len(steps):
+        return None
+    nearest = int(np.argmin(np.abs(steps - milestone)))
+    return float(values[nearest]) if abs(steps[nearest] - milestone) <= milestone / 20 else None
+
+
+def table(runs: dict[str, dict[str, list[Run]]]) -> str:
+    """Final evaluation of every run, as Markdown; a row an environment and algorithm."""
+    lines = [
+        "| environment | algorithm | steps | seeds | last evaluation, each seed | mean |",
+        "|---|---|---:|---|---|---:|",
+    ]
+    for env in sorted(runs):
+        for algorithm in sorted(runs[env]):
+            some = [run for run in runs[env][algorithm] if len(column(run.rows, "eval/return")[0])]
+            finals = [column(run.rows, "eval/return")[1][-1] for run in some]
+            if not some:
+                continue
+            seeds = ", ".join(str(run.config["seed"]) for run in some)
+            each = ", ".join(f"{value:,.0f}" for value in finals)
+            steps = some[0].rows[-1]["step"]
+            name = LABELS.get(algorithm, algorithm)
+            lines.append(
+                f"| {env} | {name} | {steps:,} | {seeds} | {each} | {np.mean(finals):,.0f} |"
+            )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,103 @@
+"""`python -m tools.headline DIR`: a sweep's table as Markdown, and its learning curves.
+
+For each experiment with a table that lies in the directory, NAME.md and NAME.png are written
+beside its NAME.json; what has not been run is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from disc import storage
+from disc.envs.tasks import TASKS
+from disc.report import load, tables
+from disc.report.load import Study
+from disc.report.plots import COLORS, dress, panels, save, shade
+from disc.study import statistics
+from disc.types import DiscError
+
+WINDOW = 10  # evaluations that a point of a curve is the mean of
+
+
+def markdown(study: Study) -> str:
+    """A line for each arm on each task that has finished runs."""
+    lines = [
+        "| task | algorithm | seeds | paper | ours | 95 % interval | last ten | area | |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for row in tables.rows(study):
+        if row.ours is None or not row.group.finished:
+            continue
+        paper = " ± ".join(f"{x:,.0f}" for x in row.paper) or "–"
+        spread = f" ± {row.ours.spread:,.0f}" if row.seeds > 1 else ""
+        interval = " to ".join(f"{x:,.0f}" for x in row.interval) if row.interval else "–"
+        ours = f"{row.ours.value:,.0f}{spread}"
+        cells = (f"{row.seeds}", paper, ours, interval, f"{row.final:,.0f}", f"{row.area:,.0f}")
+        judged = tables.verdict(row).text
+        if row.group.reused_nothing:
+            judged += f"; {tables.REUSED_NOTHING}"
+        task, arm = _name(row.group.task), row.group.arm
+        lines.append(f"| {task} | {arm} | {' | '.join(cells)} | {judged} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(study: Study, out: Path) -> None:
+    """A panel for each task: mean and one standard deviation over seeds, the paper's dashed."""
+    groups = [group for group in study.groups.values() if group.finished]
+    tasks = list(dict.fromkeys(group.task for group in groups))
+    figure, grid = panels(len(tasks), 4.3 * len(tasks))
+    for axes, task in zip(grid, tasks, strict=True):
+        for arm, color in zip(study.experiment.arms, COLORS, strict=False):
+            curves = study.groups[task, arm.label].curves()
+            if not curves or not study.groups[task, arm.label].finished:
+                continue
+            steps, mean, spread = statistics.across(curves, WINDOW)
+            axes.plot(steps, mean, color=color, label=arm.label)
+            shade(axes, steps, mean, spread, color)
+            paper = study.experiment.paper.get(arm.label, {}).get(task)
+            if paper:
+                axes.axhline(paper[0], color=color, linestyle="--", linewidth=0.9, alpha=0.8)
+        seeds = {len(group.finished) for group in groups if group.task == task}
+        count = "–".join(str(x) for x in sorted({min(seeds), max(seeds)}))
+        dress(axes, f"{_name(task)}, {count} seed{'s' if max(seeds) > 1 else ''}", "")
+    grid[0].set_ylabel("evaluated return (dashed: the paper's)")
+    save(figure, out)
+
+
+def _name(task: str) -> str:
+    return TASKS[task].id if task in TASKS else task
+
+
+def write(directory: Path) -> list[Path]:
+    """Write both for every experiment with a table.
+
+    Raises:
+        DiscError: the directory holds no finished run of one.
+    """
+    written = []
+    for study in load.load(directory).studies:
+        if study.experiment.table and any(group.finished for group in study.groups.values()):
+            path = directory / f"{study.experiment.name}.md"
+            storage.write_text(path, markdown(study))
+            draw(study, path.with_suffix(".png"))
+            written += [path, path.with_suffix(".png")]
+    if not written:
+        raise DiscError(f"{directory}: holds no finished run of an experiment with a table.")
+    return written
+
+
+def main() -> None:
+    """Write beside the experiments, and say what."""
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit("usage: python -m tools.headline DIRECTORY-OF-A-SWEEP")
+    try:
+        for path in write(Path(sys.argv[1])):
+            sys.stdout.write(f"{path}\n")
+    except DiscError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
