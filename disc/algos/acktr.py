@@ -13,7 +13,7 @@ import numpy as np
 from disc import seeding
 from disc.algos.ppo import estimate
 from disc.equations import distributions
-from disc.learning import actor_critic, memory, minibatch, networks, optim
+from disc.learning import actor_critic, kfac, memory, minibatch, networks
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import Checker, GaussianConfig
 from disc.learning.minibatch import Rows
@@ -90,8 +90,8 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     memory.check_factors((spec.observation_size, *config.widths, spec.action_size))
     fields = actor_critic.init(config, 1, spec, num_envs, seed)
     policy, value = fields["policy"].parameters, fields["value"].parameters
-    fields["policy"] = optim.init_kfac(policy, policy.mean)
-    fields["value"] = optim.init_kfac(value, value)
+    fields["policy"] = kfac.init(policy, policy.mean)
+    fields["value"] = kfac.init(value, value)
     return State(**fields, step_size=config.step_size)
 
 
@@ -152,20 +152,20 @@ def policy_step(
         return -jnp.mean(rows.advantage * log_pi)
 
     gradient = jax.grad(loss)(policy)
-    measured = optim.measure_factors(
+    measured = kfac.measure_factors(
         policy.mean,
         rows.observation,
         lambda mean: distributions.log_density(rows.action, mean, policy.log_std[None]),
         jnp.tanh,
     )
-    curvature = optim.follow(learner.moments, measured, config.decay, config.decompose_every)
+    curvature = kfac.follow(learner.moments, measured, config.decay, config.decompose_every)
     natural = GaussianPolicy(
-        optim.precondition(curvature.bases, gradient.mean, config.damping),
+        kfac.precondition(curvature.bases, gradient.mean, config.damping),
         gradient.log_std / (2.0 + config.damping),
     )
-    nu = optim.trust_factor(natural, gradient, step_size, config.kl_clip)
+    nu = kfac.trust_factor(natural, gradient, step_size, config.kl_clip)
     natural = jax.tree.map(lambda u: nu * u, natural)
-    learner = optim.kfac_step(Learner(policy, curvature), natural, step_size, config.momentum)
+    learner = kfac.step(Learner(policy, curvature), natural, step_size, config.momentum)
     return learner, {**actor_critic.measure_step(learner.parameters, rows), "train/nu": nu}
 
 
@@ -197,15 +197,15 @@ def value_steps(
             sampled = jax.lax.stop_gradient(predicted[:, 0]) + noise
             return -0.5 * jnp.square(predicted[:, 0] - sampled)
 
-        measured = optim.measure_factors(value, rows.observation, log_likelihood, jax.nn.elu)
-        curvature = optim.follow(
+        measured = kfac.measure_factors(value, rows.observation, log_likelihood, jax.nn.elu)
+        curvature = kfac.follow(
             learner.moments, measured, config.value_decay, config.decompose_every
         )
-        natural = optim.precondition(curvature.bases, gradient, config.value_damping)
+        natural = kfac.precondition(curvature.bases, gradient, config.value_damping)
         rate = config.value_learning_rate
-        nu = optim.trust_factor(natural, gradient, rate, config.value_kl_clip)
+        nu = kfac.trust_factor(natural, gradient, rate, config.value_kl_clip)
         natural = jax.tree.map(lambda u: nu * u, natural)
-        learner = optim.kfac_step(Learner(value, curvature), natural, rate, config.momentum)
+        learner = kfac.step(Learner(value, curvature), natural, rate, config.momentum)
         return learner, {"train/value_loss": now, "train/value_nu": nu}
 
     return jax.lax.scan(step, learner, noise)

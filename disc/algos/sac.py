@@ -125,16 +125,36 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Measured]
 def learn(
     config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
 ) -> tuple[Learned, Means]:
-    """One gradient step of critics, policy and temperature."""
+    """One gradient step of the critics, the policy and the temperature, in this order."""
     first, second = jax.random.split(key)
     alpha = jnp.exp(learned.temperature.parameters)
+    value, measured = move_critics(config, learned, batch, alpha, first)
+    policy, cost, log_pi = move_policy(config, learned, value.parameters, batch, alpha, second)
+    temperature = move_temperature(config, learned.temperature, log_pi, batch.action.shape[1])
+    critics: Critics = value.parameters
+    followed = critics.q if critics.v is None else critics.v
+    target = off_policy.follow(learned.target, followed, config.tau)
+    return Learned(policy, value, temperature, target), {
+        "train/objective": -cost,
+        **measured,
+        "train/entropy": -log_pi,
+        "train/temperature": alpha,
+    }
+
+
+def move_critics(
+    config: Config, learned: Learned, batch: Batch, alpha: jax.Array, key: jax.Array
+) -> tuple[optim.Learner, Means]:
+    """One gradient step of Q towards c·r + γ V(s') and, in the 2018 form, of V.
+
+    V(s') is min_i Q'_i(s', a') − α log π(a'|s'), or in the 2018 form a network's.
+    """
     policy: MLP = learned.policy.parameters
     assert config.reward_scale is not None, "config.for_task fills it in"
-
     if config.form == "2018":
         next_value = networks.forward(learned.target, batch.next_observation, jax.nn.relu)[:, 0]
     else:
-        action, log_pi = sample(policy, batch.next_observation, first)
+        action, log_pi = sample(policy, batch.next_observation, key)
         next_value = off_policy.least(learned.target, batch.next_observation, action)
         next_value = next_value - alpha * log_pi
     y = off_policy.target(batch, next_value, config.gamma, config.reward_scale)
@@ -143,7 +163,7 @@ def learn(
         loss, mean_q = off_policy.value_loss(critics.q, batch.observation, batch.action, y)
         if critics.v is None:
             return loss, (loss, mean_q)
-        action, log_pi = sample(policy, batch.observation, first)
+        action, log_pi = sample(policy, batch.observation, key)
         soft = off_policy.least(learned.value.parameters.q, batch.observation, action) - log_pi
         v = networks.forward(critics.v, batch.observation, jax.nn.relu)[:, 0]
         error = jnp.square(v - jax.lax.stop_gradient(soft))
@@ -151,33 +171,38 @@ def learn(
 
     gradient, (loss, mean_q) = jax.grad(value_loss, has_aux=True)(learned.value.parameters)
     value = optim.step(learned.value, gradient, config.learning_rate, ADAM_EPSILON)
+    return value, {"train/value_loss": loss, "train/q": mean_q}
+
+
+def move_policy(
+    config: Config,
+    learned: Learned,
+    critics: Critics,
+    batch: Batch,
+    alpha: jax.Array,
+    key: jax.Array,
+) -> tuple[optim.Learner, jax.Array, jax.Array]:
+    """One gradient step down mean(α log π(a|s) − min_i Q_i(s, a)); also that, and mean log π."""
 
     def policy_loss(policy: MLP) -> tuple[jax.Array, jax.Array]:
-        action, log_pi = sample(policy, batch.observation, second)
-        q = off_policy.least(value.parameters.q, batch.observation, action)
+        action, log_pi = sample(policy, batch.observation, key)
+        q = off_policy.least(critics.q, batch.observation, action)
         return jnp.mean(alpha * log_pi - q), jnp.mean(log_pi)
 
+    policy: MLP = learned.policy.parameters
     (cost, log_pi), gradient = jax.value_and_grad(policy_loss, has_aux=True)(policy)
-    moved = optim.step(learned.policy, gradient, config.learning_rate, ADAM_EPSILON)
+    return optim.step(learned.policy, gradient, config.learning_rate, ADAM_EPSILON), cost, log_pi
 
-    temperature = learned.temperature
-    if config.form == "automatic":
-        goal = config.target_entropy
-        goal = -batch.action.shape[1] if goal is None else goal
-        gradient = temperature_gradient(log_pi, goal)
-        temperature = optim.step(temperature, gradient, config.learning_rate, ADAM_EPSILON)
-    critics: Critics = value.parameters
-    followed = critics.q if critics.v is None else critics.v
-    measured = {
-        "train/objective": -cost,
-        "train/value_loss": loss,
-        "train/q": mean_q,
-        "train/entropy": -log_pi,
-        "train/temperature": alpha,
-    }
-    return Learned(
-        moved, value, temperature, off_policy.follow(learned.target, followed, config.tau)
-    ), measured
+
+def move_temperature(
+    config: Config, temperature: optim.Learner, log_pi: jax.Array, dimensions: int
+) -> optim.Learner:
+    """One gradient step of log α towards the target entropy; none in the 2018 form."""
+    if config.form == "2018":
+        return temperature
+    goal = -dimensions if config.target_entropy is None else config.target_entropy
+    gradient = temperature_gradient(log_pi, goal)
+    return optim.step(temperature, gradient, config.learning_rate, ADAM_EPSILON)
 
 
 def sample(policy: MLP, observation: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:

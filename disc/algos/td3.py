@@ -8,8 +8,7 @@ blurred, so that the policy can't sit on a narrow peak of the critic.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,6 @@ import jax.numpy as jnp
 from disc.learning import networks, off_policy, optim
 from disc.learning.config import Checker, OffPolicyConfig
 from disc.learning.networks import MLP
-from disc.learning.normalize import Scale
 from disc.learning.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, Targets, observe
 from disc.policy.policies import Deterministic
 from disc.types import Actor, Measured, Spec
@@ -100,48 +98,8 @@ def explore(config: Config, spec: Spec, state: State) -> Actor:
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
-    """As many gradient steps as an update has.
-
-    Where it has one, its program is compiled with the policy's step or without it, and without it
-    the next steps are sampled meanwhile: the policy that takes them stays.
-    """
-    if config.updates > 1:
-        return off_policy.improve(config, state, learn)
-    due = (int(state.learned.updates) + 1) % config.policy_delay == 0
-    return off_policy.improve(config, state, learn_all if due else learn_critics, wait=due)
-
-
-def learn(
-    config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
-) -> tuple[Learned, Means]:
-    """One gradient step of the critics and, if it is due, of policy and targets."""
-    learned, measured = move_critics(config, learned, batch, key)
-
-    def stay(learned: Learned) -> tuple[Learned, jax.Array]:
-        return learned, jnp.zeros(())
-
-    due = learned.updates % config.policy_delay == 0
-    learned, objective = jax.lax.cond(due, partial(move_policy, config, batch), stay, learned)
-    # so that the mean over as many steps as the delay has, or a multiple of it, is right
-    return learned, {"train/objective": config.policy_delay * objective, **measured}
-
-
-def learn_all(
-    config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
-) -> tuple[Learned, Means]:
-    """`learn` where policy and targets are due."""
-    learned, measured = move_critics(config, learned, batch, key)
-    learned, objective = move_policy(config, batch, learned)
-    return learned, {"train/objective": objective, **measured}
-
-
-def learn_critics(
-    config: Config, learned: Learned, batch: Batch, key: jax.Array, scale: Scale
-) -> tuple[Learned, Means]:
-    """`learn` where they are not: they are None in what it gives back, which copies nothing."""
-    learned, measured = move_critics(config, learned, batch, key)
-    nothing: Any = None
-    return learned._replace(policy=nothing, targets=nothing), measured
+    """As many gradient steps as an update has; every `policy_delay`-th moves the policy too."""
+    return off_policy.improve_delayed(config, state, move_critics, move_policy)
 
 
 def move_critics(

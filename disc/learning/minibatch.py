@@ -135,77 +135,110 @@ def descend(
         The new learner, and what the loss measured: a mean over the rows of each minibatch,
         (steps,), under its own name, and over the newest rows under `newest/…`.
     """
-    flat = _columns(table)
-    behaviour_log_std, horizon = table.replay.log_std, table.replay.horizon
-    width = CHUNK_BATCHES * rows
-    count = drawn.batches * rows
+    columns, count = _columns(table), drawn.batches * rows
+    chunks = (drawn.batches - 1 + CHUNK_BATCHES - 1) // CHUNK_BATCHES
 
-    def step(
-        learner: optim.Learner, index: jax.Array
-    ) -> tuple[optim.Learner, dict[str, jax.Array]]:
+    def parts(parameters: Any, some: Rows) -> Parts:
+        return loss(config, parameters, some, coefficients)
+
+    def step(learner: optim.Learner, index: jax.Array) -> tuple[optim.Learner, Measured]:
         mask = (jnp.arange(len(index)) < count).astype(jnp.float32)
-        advantage = advantages.standardize(flat.advantage[index], flat.weight[index], mask)
-
-        def take(start: jax.Array | int, size: int) -> Rows:
-            def cut(x: jax.Array) -> jax.Array:
-                return jax.lax.dynamic_slice_in_dim(x, start, size)
-
-            at = cut(index)
-            return Rows(
-                normalize.observations(table.scale, flat.observation[at]),
-                flat.action[at],
-                flat.mean[at],
-                behaviour_log_std[at // horizon],
-                cut(advantage),
-                flat.target[at],
-                flat.value[at],
-                cut(mask),
-            )
-
-        def old(parameters: Any, chunk: Rows) -> tuple[jax.Array, Parts]:
-            parts = loss(config, parameters, chunk, coefficients)
-            return parts.numerator, parts
-
-        def add(i: jax.Array, sums: Any) -> Any:
-            chunk = take(rows + i * width, width)
-            gradient, parts = jax.grad(old, has_aux=True)(learner.parameters, chunk)
-            measured = {k: jnp.sum(chunk.mask * v) for k, v in parts.measured.items()}
-            return jax.tree.map(jnp.add, sums, (gradient, parts.denominator, measured))
-
-        newest_rows = take(0, rows)
-        names = jax.eval_shape(partial(old, learner.parameters), newest_rows)[1].measured
-        zero = (
-            jax.tree.map(jnp.zeros_like, learner.parameters),
-            jnp.zeros(()),
-            {name: jnp.zeros(()) for name in names},
-        )
-        chunks = (drawn.batches - 1 + CHUNK_BATCHES - 1) // CHUNK_BATCHES
-        several = len(index) > rows
-        sums = jax.lax.fori_loop(0, chunks, add, zero) if several else zero
-        old_gradient, old_denominator, old_measured = sums
-
-        def newest(parameters: Any) -> tuple[jax.Array, tuple[jax.Array, Parts]]:
-            parts = loss(config, parameters, newest_rows, coefficients)
-            denominator = jax.lax.stop_gradient(old_denominator + parts.denominator)
-            added = parts.penalty if parts.limit is None else 0.0
-            return parts.numerator / denominator + added, (denominator, parts)
-
-        def penalty(parameters: Any) -> jax.Array | float:
-            return loss(config, parameters, newest_rows, coefficients).penalty
-
-        gradient, (denominator, parts) = jax.grad(newest, has_aux=True)(learner.parameters)
-        if several:
-            gradient = jax.tree.map(lambda g, o: g + o / denominator, gradient, old_gradient)
-        if parts.limit is not None:
-            back = jax.grad(penalty)(learner.parameters)
-            gradient = clipping.switch(gradient, back, parts.penalty, parts.limit)
-        measured = {
-            **{k: (jnp.sum(v) + old_measured[k]) / count for k, v in parts.measured.items()},
-            **{f"newest/{k}": jnp.mean(v) for k, v in parts.measured.items()},
-        }
+        advantage = advantages.standardize(columns.advantage[index], columns.weight[index], mask)
+        minibatch = _Minibatch(table, columns, index, advantage, mask)
+        newest = _take(minibatch, 0, rows)
+        old = _zeros(parts, learner.parameters, newest)
+        if len(index) > rows:
+            old = _add_old(parts, learner.parameters, minibatch, rows, chunks, old)
+        gradient, measured = _gradient(parts, learner.parameters, newest, old, count)
         return optim.step(learner, gradient, learning_rate), measured
 
     return jax.lax.scan(step, learner, drawn.rows)
+
+
+Measured = dict[str, jax.Array]
+PartsOf = Callable[[Any, Rows], Parts]
+"""A loss with its config and coefficients: (parameters, rows) → Parts"""
+
+
+class _Minibatch(NamedTuple):
+    """The rows of one gradient step: the newest batch's, the old ones', padding."""
+
+    table: Table
+    columns: _Columns
+    at: jax.Array  # (M,) rows of the columns
+    advantage: jax.Array  # (M,) standardised
+    mask: jax.Array  # (M,)
+
+
+class _Sums(NamedTuple):
+    """What the chunks of old rows add up to."""
+
+    gradient: Any  # of the numerator, as the parameters
+    denominator: jax.Array  # ()
+    measured: Measured  # () each
+
+
+def _take(minibatch: _Minibatch, start: jax.Array | int, size: int) -> Rows:
+    """`size` rows of a minibatch, from `start` on."""
+    table, columns, *by_row = minibatch
+    at, advantage, mask = (jax.lax.dynamic_slice_in_dim(x, start, size) for x in by_row)
+    return Rows(
+        normalize.observations(table.scale, columns.observation[at]),
+        columns.action[at],
+        columns.mean[at],
+        table.replay.log_std[at // table.replay.horizon],
+        advantage,
+        columns.target[at],
+        columns.value[at],
+        mask,
+    )
+
+
+def _zeros(parts: PartsOf, parameters: Any, newest: Rows) -> _Sums:
+    names = jax.eval_shape(partial(parts, parameters), newest).measured
+    zeros = jax.tree.map(jnp.zeros_like, parameters)
+    return _Sums(zeros, jnp.zeros(()), {name: jnp.zeros(()) for name in names})
+
+
+def _add_old(
+    parts: PartsOf, parameters: Any, minibatch: _Minibatch, rows: int, chunks: Any, zeros: _Sums
+) -> _Sums:
+    """The sums over all rows of old batches, chunk by chunk."""
+    width = CHUNK_BATCHES * rows
+
+    def numerator(parameters: Any, chunk: Rows) -> tuple[jax.Array, Parts]:
+        found = parts(parameters, chunk)
+        return found.numerator, found
+
+    def add(i: jax.Array, sums: _Sums) -> _Sums:
+        chunk = _take(minibatch, rows + i * width, width)
+        gradient, found = jax.grad(numerator, has_aux=True)(parameters, chunk)
+        measured = {k: jnp.sum(chunk.mask * v) for k, v in found.measured.items()}
+        return jax.tree.map(jnp.add, sums, _Sums(gradient, found.denominator, measured))
+
+    return jax.lax.fori_loop(0, chunks, add, zeros)
+
+
+def _gradient(
+    parts: PartsOf, parameters: Any, newest: Rows, old: _Sums, count: Any
+) -> tuple[Any, Measured]:
+    """The gradient of the whole loss, and what it measured; `count` rows in all."""
+
+    def whole_loss(parameters: Any) -> tuple[jax.Array, tuple[jax.Array, Parts]]:
+        found = parts(parameters, newest)
+        denominator = jax.lax.stop_gradient(old.denominator + found.denominator)
+        added = found.penalty if found.limit is None else 0.0
+        return found.numerator / denominator + added, (denominator, found)
+
+    gradient, (denominator, found) = jax.grad(whole_loss, has_aux=True)(parameters)
+    gradient = jax.tree.map(lambda new, sums: new + sums / denominator, gradient, old.gradient)
+    if found.limit is not None:
+        back = jax.grad(lambda at: parts(at, newest).penalty)(parameters)
+        gradient = clipping.switch(gradient, back, found.penalty, found.limit)
+    return gradient, {
+        **{k: (jnp.sum(v) + old.measured[k]) / count for k, v in found.measured.items()},
+        **{f"newest/{k}": jnp.mean(v) for k, v in found.measured.items()},
+    }
 
 
 @jax.jit

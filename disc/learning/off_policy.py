@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple, Self, SupportsFloat, TypeVar
+from functools import cache, partial
+from typing import Any, Literal, NamedTuple, Self, SupportsFloat, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -214,6 +214,49 @@ def improve(config: Any, state: State, learn: Step, wait: bool = True) -> tuple[
     if wait:
         metrics = {name: float(value) for name, value in measured.items()}
     return state, {**metrics, "time/updating": time.perf_counter() - clock}
+
+
+Critics = Callable[[Any, Any, Batch, jax.Array], tuple[Any, Means]]
+"""(config, learned, batch, key) → learned, measured: moves the critics, and counts `updates`."""
+Policies = Callable[[Any, Batch, Any], tuple[Any, jax.Array]]
+"""(config, batch, learned) → learned, objective: moves the policy and the targets."""
+
+
+def improve_delayed(
+    config: Any, state: State, critics: Critics, policy: Policies
+) -> tuple[State, Measured]:
+    """`improve` where the policy moves at every `config.policy_delay`-th gradient step only.
+
+    With one gradient step per update, there are two programs, with the policy's step or without
+    it. Without it, the next steps are sampled meanwhile: the policy that takes them stays.
+    """
+    if config.updates > 1:
+        return improve(config, state, _delayed(critics, policy, "if due"))
+    due = (int(state.learned.updates) + 1) % config.policy_delay == 0
+    learn = _delayed(critics, policy, "always" if due else "never")
+    return improve(config, state, learn, wait=due)
+
+
+@cache  # the same function again, so that nothing is compiled twice
+def _delayed(
+    critics: Critics, policy: Policies, when: Literal["always", "never", "if due"]
+) -> Step:
+    def learn(
+        config: Any, learned: Any, batch: Batch, key: jax.Array, scale: Scale
+    ) -> tuple[Any, Means]:
+        learned, measured = critics(config, learned, batch, key)
+        if when == "never":  # None stays as it is, without a copy
+            return learned._replace(policy=None, targets=None), measured
+        if when == "always":
+            learned, objective = policy(config, batch, learned)
+            return learned, {"train/objective": objective, **measured}
+        due = learned.updates % config.policy_delay == 0
+        move = partial(policy, config, batch)
+        learned, objective = jax.lax.cond(due, move, lambda x: (x, jnp.zeros(())), learned)
+        # so that the mean over a multiple of the delay is right
+        return learned, {"train/objective": config.policy_delay * objective, **measured}
+
+    return learn
 
 
 @partial(jax.jit, static_argnames=("learn", "config"))

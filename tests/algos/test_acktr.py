@@ -11,7 +11,7 @@ import pytest
 
 from disc import seeding
 from disc.algos import acktr, ppo
-from disc.learning import actor_critic, minibatch, optim
+from disc.learning import actor_critic, kfac, minibatch
 from tests.support.acktr import CONFIG, STEPS, D, N, Plain, S, assert_close, column, sampled, value
 from tests.support.compare import assert_equal_trees
 from tests.support.plain import elu, elu_slope
@@ -39,7 +39,7 @@ def test_value_steps_are_plain_k_fac(target: float, bound: bool) -> None:
         options = (CONFIG.value_damping, CONFIG.value_kl_clip, CONFIG.value_decay)
         nus.append(plain.step(gradient, scores, CONFIG.value_learning_rate, *options))
     learner, measured = acktr.value_steps(
-        CONFIG, optim.init_kfac(value(), value()), rows, jnp.asarray(noise())
+        CONFIG, kfac.init(value(), value()), rows, jnp.asarray(noise())
     )
     plain.assert_is(learner.parameters, value())
     assert_close(measured["train/value_loss"], losses)
@@ -51,7 +51,7 @@ def test_value_steps_are_plain_k_fac(target: float, bound: bool) -> None:
 
 
 def test_value_steps_lower_the_loss() -> None:
-    rows, learner = sampled(), optim.init_kfac(value(), value())
+    rows, learner = sampled(), kfac.init(value(), value())
     learner, measured = acktr.value_steps(CONFIG, learner, rows, jnp.asarray(noise()))
     losses = np.asarray(measured["train/value_loss"])
     assert np.all(np.diff(losses) < 0.0)
@@ -67,7 +67,7 @@ def test_value_steps_stay_finite(feature: float | None, target: float) -> None:
     rows = sampled(target=target)
     if feature is not None:
         rows = rows._replace(observation=jnp.full((N, S), jnp.float32(feature)))
-    learner = optim.init_kfac(value(), value())
+    learner = kfac.init(value(), value())
     learner, measured = acktr.value_steps(CONFIG, learner, rows, jnp.asarray(noise()))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((learner, measured)))
     losses, nus = np.asarray(measured["train/value_loss"]), measured["train/value_nu"]

@@ -11,7 +11,7 @@ import pytest
 
 from disc.algos import acktr
 from disc.equations import distributions
-from disc.learning import actor_critic, optim
+from disc.learning import actor_critic, kfac
 from disc.learning.minibatch import Rows
 from tests.support.acktr import CONFIG, N, Plain, S, assert_close, column, policy, sampled
 from tests.support.compare import assert_equal_trees
@@ -52,7 +52,7 @@ def test_the_gradient_by_hand_is_that_of_the_loss() -> None:
 def test_policy_steps_are_plain_k_fac(scale: float, bound: bool) -> None:
     """Four of them: two with the factors of the first batch, two with those of three."""
     rows, rate = sampled(scale), 0.2
-    learner = optim.init_kfac(policy(), policy().mean)
+    learner = kfac.init(policy(), policy().mean)
     plain = Plain(policy().mean, policy().log_std, fisher=2.0)
     measure = jax.jit(actor_critic.measure_step)
     for _ in range(4):
@@ -95,7 +95,7 @@ def predicted_kl(bases: Any, gradient: Any, damping: float, rate: float) -> Any:
 
 def test_an_absurd_advantage_moves_the_policy_no_further_than_allowed() -> None:
     rows, rate = sampled(scale=1e6), 0.5
-    learner, x = optim.init_kfac(policy(), policy().mean), column(rows, "observation")
+    learner, x = kfac.init(policy(), policy().mean), column(rows, "observation")
     for _ in range(5):
         before = Plain(learner.parameters.mean, learner.parameters.log_std)
         learner, measured = acktr.policy_step(CONFIG, learner, rows, rate)
@@ -117,7 +117,7 @@ def test_an_absurd_advantage_moves_the_policy_no_further_than_allowed() -> None:
 def test_a_policy_step_stays_finite(feature: float, scale: float) -> None:
     """Without advantages, and with inputs of which every one is the same."""
     rows = sampled(scale)._replace(observation=jnp.full((N, S), jnp.float32(feature)))
-    learner = optim.init_kfac(policy(), policy().mean)
+    learner = kfac.init(policy(), policy().mean)
     for _ in range(5):
         learner, measured = acktr.policy_step(CONFIG, learner, rows, 0.1)
         assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((learner, measured)))

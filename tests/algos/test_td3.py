@@ -33,7 +33,7 @@ OPTIONS |= {"replay_size": 20, "batch_size": B, "random_steps": 4}
 CONFIG = Config(**OPTIONS, target_noise=0.5, target_noise_clip=0.4, policy_delay=3)
 POLICY, CRITIC = ((S, 5), (5, 4), (4, D)), ((S + D, 5), (5, 4), (4, 1))
 
-step = compiled(td3.learn)
+step = compiled(off_policy._delayed(td3.move_critics, td3.move_policy, "if due"))
 
 
 def learned(updates: int = 0) -> Learned:

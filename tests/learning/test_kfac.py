@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from disc.learning import networks, optim
+from disc.learning import kfac, networks
+from disc.learning.kfac import Factors
 from disc.learning.networks import Linear
-from disc.learning.optim import Factors, Learner
+from disc.learning.optim import Learner
 from tests.support.compare import assert_equal_trees
 from tests.support.networks import perceptron
 from tests.support.plain import elu, elu_slope, tanh_slope
@@ -68,7 +69,7 @@ def test_factors_are_means_of_outer_products(activation: str, rng: np.random.Gen
         def log_likelihood(y: Any) -> Any:
             return jnp.sum(-0.5 * jnp.square((sampled - y) / sigma[None]), axis=1)
 
-        return optim.measure_factors(mlp, x, log_likelihood, function)
+        return kfac.measure_factors(mlp, x, log_likelihood, function)
 
     found = measure(mlp, x)
     weights = [np.asarray(layer.weight, float) for layer in mlp]
@@ -96,15 +97,15 @@ def test_the_trust_region_by_hand() -> None:
     """U·∇ = 1·2 + 3·1 − 2·1 = 3; √(0.03 / (½² · 3)) = 0.2."""
     natural = {"a": jnp.float32([1, 3]), "b": (jnp.float32([[-2]]),)}
     gradient = {"a": jnp.float32([2, 1]), "b": (jnp.float32([[1]]),)}
-    assert_close(optim.trust_factor(natural, gradient, 0.5, 0.03), 0.2)
-    assert optim.trust_factor(natural, gradient, 0.5, 0.75) == 1.0  # just reached
-    assert optim.trust_factor(natural, gradient, 0.5, 7.0) == 1.0
+    assert_close(kfac.trust_factor(natural, gradient, 0.5, 0.03), 0.2)
+    assert kfac.trust_factor(natural, gradient, 0.5, 0.75) == 1.0  # just reached
+    assert kfac.trust_factor(natural, gradient, 0.5, 7.0) == 1.0
 
 
 @pytest.mark.parametrize("product", [0.0, -1e-7])
 def test_a_step_without_length_is_not_shortened(product: float) -> None:
     """U·∇ may be 0, or below by rounding."""
-    assert optim.trust_factor(jnp.float32([1]), jnp.float32([product]), 0.1, 1e-3) == 1.0
+    assert kfac.trust_factor(jnp.float32([1]), jnp.float32([product]), 0.1, 1e-3) == 1.0
 
 
 def numbered(value: float) -> tuple[Factors, ...]:
@@ -112,13 +113,13 @@ def numbered(value: float) -> tuple[Factors, ...]:
     return (Factors(jnp.diag(jnp.float32([value, 1.0])), jnp.float32([[10.0 * value]])),)
 
 
-step = jax.jit(optim.kfac_step)
-follow = jax.jit(optim.follow)
+step = jax.jit(kfac.step)
+follow = jax.jit(kfac.follow)
 
 
 def one_unit() -> Learner:
     mlp = (Linear(jnp.float32([[1.0]]), jnp.float32([-2.0])),)
-    return optim.init_kfac(mlp, mlp)
+    return kfac.init(mlp, mlp)
 
 
 def move(learner: Learner, weight: float, bias: float, rate: float = 0.5) -> Learner:
@@ -151,7 +152,7 @@ def test_a_step_leaves_the_factors_alone() -> None:
     assert_equal_trees(after[:2], curvature[:2])
 
 
-def followed(values: list[float], decay: float, every: int = 1) -> list[optim.Curvature]:
+def followed(values: list[float], decay: float, every: int = 1) -> list[kfac.Curvature]:
     """The curvature at each of a learner's steps, as the step sees it."""
     learner, seen = one_unit(), []
     for value in values:
@@ -198,7 +199,7 @@ def test_following_moves_nothing_else() -> None:
 
 def test_a_learner_starts_at_rest(rng: np.random.Generator) -> None:
     policy = networks.GaussianPolicy(perceptron(rng, 3, 4, 2), jnp.zeros(2))
-    learner = optim.init_kfac(policy, policy.mean)
+    learner = kfac.init(policy, policy.mean)
     curvature = learner.moments
     assert jax.tree.structure(curvature.velocity) == jax.tree.structure(policy)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(curvature.velocity))
@@ -221,12 +222,12 @@ def descend(learner: Learner, x: Any, target: Any, scale: float) -> Learner:
         return -jnp.mean(squares(networks.forward(mlp, x)))
 
     gradient = jax.grad(loss)(learner.parameters)
-    measured = optim.measure_factors(learner.parameters, x, squares, jnp.tanh)
-    curvature = optim.follow(learner.moments, measured, 0.95, 2)
-    natural = optim.precondition(curvature.bases, gradient, 0.01)
-    nu = optim.trust_factor(natural, gradient, 0.1, 1e-3)
+    measured = kfac.measure_factors(learner.parameters, x, squares, jnp.tanh)
+    curvature = kfac.follow(learner.moments, measured, 0.95, 2)
+    natural = kfac.precondition(curvature.bases, gradient, 0.01)
+    nu = kfac.trust_factor(natural, gradient, 0.1, 1e-3)
     natural = jax.tree.map(lambda u: nu * u, natural)
-    return optim.kfac_step(Learner(learner.parameters, curvature), natural, 0.1, 0.9)
+    return kfac.step(Learner(learner.parameters, curvature), natural, 0.1, 0.9)
 
 
 @pytest.mark.parametrize("feature", [0.0, 1.0])
@@ -238,7 +239,7 @@ def test_a_constant_feature_is_no_trouble(
     mlp = networks.init_mlp(rng, (3, 4, 1), head_gain=1.0)
     x, target = rng.standard_normal((20, 3)), rng.standard_normal(20)
     x[:, 1] = feature
-    learner = optim.init_kfac(mlp, mlp)
+    learner = kfac.init(mlp, mlp)
     for _ in range(6):
         learner = descend(learner, jnp.float32(x), jnp.float32(target), scale)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(learner))

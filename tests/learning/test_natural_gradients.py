@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from disc.learning import optim
+from disc.learning import kfac, optim
+from disc.learning.kfac import Factors
 from disc.learning.networks import Linear
-from disc.learning.optim import Factors
 from tests.support.networks import perceptron
 
 SIZE = 6
@@ -94,8 +94,8 @@ def flat(layer: Linear) -> Any:
     return np.concatenate([layer.weight, layer.bias[None]]).astype(float).ravel()
 
 
-precondition = jax.jit(optim.precondition)
-decompose = jax.jit(optim.decompose)
+precondition = jax.jit(kfac.precondition)
+decompose = jax.jit(kfac.decompose)
 
 
 def gradient_like(rng: np.random.Generator, inputs: int, outputs: int) -> Linear:
@@ -133,7 +133,7 @@ def test_of_a_linear_layer_it_is_the_natural_gradient(rng: np.random.Generator) 
     def log_likelihood(y: Any) -> Any:
         return jnp.sum(-0.5 * jnp.square((sampled - y) / jnp.float32(sigma)[None]), axis=1)
 
-    measure = jax.jit(lambda x: optim.measure_factors(mlp, x, log_likelihood, jnp.tanh))
+    measure = jax.jit(lambda x: kfac.measure_factors(mlp, x, log_likelihood, jnp.tanh))
     measured = measure(jnp.float32(x))
     assert_close(np.kron(*measured[0]), fisher, atol=1e-5)
     gradient = gradient_like(rng, 3, 2)

@@ -84,6 +84,7 @@ def load_peak(directory: Path) -> float:
     }
     contents = checkpoint.Checkpoint(state, **sizes, info={"elapsed": 0.0})
     path = checkpoint.save(directory, contents)
+    checkpoint.load(path, dataclasses.replace(agent.state, replay=empty()))  # compiles
     fresh = dataclasses.replace(agent.state, replay=empty())
     tracemalloc.start()
     try:

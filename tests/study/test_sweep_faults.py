@@ -163,7 +163,7 @@ def test_a_run_that_fails_is_tried_again_from_its_checkpoint_then_reported(tmp_p
     last = err.splitlines()[-1]
     assert f"{always.relative_to(root)} failed: " in last
     assert "the motor is on fire" in last
-    assert last.endswith(f"(all it said: {log})")
+    assert last.endswith(f"(its output: {log})")
     assert (tmp_path / log).read_text().count("the motor is on fire") == 2
 
 
