@@ -1,1 +1,1 @@
-"""Measurements. Timings are compared within one run, as ratios, and never asserted in tests."""
+"""Benchmarks. Timings are compared within one run, as ratios, and never asserted in tests."""

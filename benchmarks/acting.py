@@ -1,7 +1,7 @@
-"""`python -m benchmarks.acting POLICY`: how long it takes to load a policy and to act.
+"""`python -m benchmarks.acting POLICY`: time to load a policy and to compute an action.
 
-POLICY is a policy file or a run directory. Loading is measured in a fresh process, imports
-included: the least of five.
+POLICY is a policy file or a run directory. Loading is measured in a new process, including
+imports: the minimum of five.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.off_policy`: how fast SAC and TD3 train, beside Stable-Baselines3 and SBX.
+"""`python -m benchmarks.off_policy`: training speed of SAC and TD3, here and in SB3 and SBX.
 
-All with the same networks, batch and one gradient step for every
-environment step, one after the other, each in a process of its own; and again, so that a slow
-moment shows. Steps before learning starts, and those that compile, do not count. Beside it: how
-long it takes to act, in numpy and compiled. Prints tables and writes a JSON file; compare ratios.
+All use the same networks and batch size, and one gradient step per environment step. They run one
+after the other, each in a separate process, with repeats to detect noise. Steps before learning
+starts, and compilation, are excluded. Also measures the time to compute an action, in numpy and
+compiled. Prints tables and writes a JSON file; compare ratios.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RANDOM_STEPS, WARM_UP = 1_000, 1_500
 
 
 def of_peer(python: Path, cores: int, task: dict[str, Any]) -> Results:
-    """One of theirs, in a fresh process."""
+    """Measure a peer, in a new process."""
     limits = {"NPROC": "1"} if cores == 1 else {}
     command = [str(python), str(HERE / "peers.py"), json.dumps({**task, "cores": cores})]
     return json.loads(pinned(command, cores, **limits).splitlines()[-1])
@@ -33,7 +33,7 @@ def of_peer(python: Path, cores: int, task: dict[str, Any]) -> Results:
 def training(
     env: str, steps: int, repeats: int, cores_tried: list[int], python: Path | None
 ) -> Results:
-    """Steps per second of training: the best of the repeats, and each."""
+    """Steps per second of training: the best of the repeats, and all of them."""
     results: Results = {}
     task: dict[str, Any]
     libraries = ("disc", "sb3", "sbx") if python else ("disc",)

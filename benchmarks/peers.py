@@ -1,9 +1,9 @@
-"""What users would run instead, in a virtual environment of its own (not ours: it has torch).
+"""Other libraries, in a separate virtual environment (as they need torch).
 
 `python benchmarks/peers.py '{"library": "sb3", "env": …, "cores": 1, "steps": 30000}'` prints
-steps per second of PPO, or of `"algorithm": "sac"` or `"td3"`. With `"csv": FILE` returns are
-written there, step by step: a control for our own learning curves. `"eval_every": 10000` measures
-them as we do, in ten episodes without exploration; else they are those of training.
+steps per second of PPO, or of `"algorithm": "sac"` or `"td3"`. With `"csv": FILE` returns by step
+are written there, for comparison with our learning curves. With `"eval_every": 10000` they are
+evaluated as ours, in ten episodes without exploration; otherwise they are training returns.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def make(task: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    """Train a peer and print how fast it was."""
+    """Train a peer and print its speed."""
     task = json.loads(sys.argv[1])
     import torch
 
@@ -82,7 +82,7 @@ def main() -> None:
     eval_env = Monitor(gym.make(task["env"]))
 
     class Watch(BaseCallback):  # type: ignore[misc]
-        """Notes when each rollout begins, and the returns: iterations in between are whole."""
+        """Records the start time of each rollout, to time whole iterations, and the returns."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.shares`: what each algorithm's training spends its time on, on one core.
+"""`python -m benchmarks.shares`: how each algorithm's training time is spent, on one core.
 
-Each algorithm runs in a process of its own, held to one core, with its default options; the first
-iterations, which compile, do not count. Beside it stands the peak of a matrix product, as that
-bounds what learning can do. Prints a table and writes a JSON file.
+Each algorithm runs in a separate process on one core, with its default options; the first
+iterations, which compile, are excluded. Also measures the peak speed of a matrix product, which
+bounds the speed of learning. Prints a table and writes a JSON file.
 """
 
 from __future__ import annotations

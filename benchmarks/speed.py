@@ -1,7 +1,7 @@
-"""`python -m benchmarks.speed`: how fast training is, beside what users would run instead.
+"""`python -m benchmarks.speed`: training speed compared with other libraries.
 
-Everything is measured in one run, each measurement in a process of its own that may use one core or
-two, one after the other; compare ratios. Prints a table and writes a JSON file.
+Everything is measured in one run, each measurement in a separate process on one or two cores, one
+after the other; compare ratios. Prints a table and writes a JSON file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Results = dict[str, Any]
 
 
 def pinned(command: list[str], cores: int, **environment: str) -> str:
-    """Run a command on so many cores and return what it printed."""
+    """Run a command on `cores` cores and return its output."""
     chosen = sorted(os.sched_getaffinity(0))[:cores]
     done = subprocess.run(
         command,
@@ -46,7 +46,7 @@ def pinned(command: list[str], cores: int, **environment: str) -> str:
 
 
 def measure(kind: str, cores: int, **task: Any) -> Results:
-    """One of ours, in a fresh process."""
+    """Run one of our measurements, in a new process."""
     text = json.dumps({"kind": kind, "cores": cores, **task})
     return json.loads(
         pinned([sys.executable, "-m", "benchmarks.workers", text], cores).splitlines()[-1]
@@ -54,18 +54,18 @@ def measure(kind: str, cores: int, **task: Any) -> Results:
 
 
 def peers_python(folder: Path) -> Path:
-    """The interpreter of a virtual environment that holds the peers; made if need be."""
+    """The interpreter of the virtual environment with the peers; created if needed."""
     python = folder / "bin" / "python"
     if not python.exists():
         console.print(f"Installing {', '.join(PEERS)} into {folder} …")
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        for names in (PEERS[:1], PEERS[1:]):  # torch first, or a larger build of it comes along
+        for names in (PEERS[:1], PEERS[1:]):  # torch first, or a larger build of it is installed
             subprocess.run([str(python), "-m", "pip", "install", "-q", *names], check=True)
     return python
 
 
 def versions_of(python: Path) -> dict[str, str]:
-    """What the peers' virtual environment holds."""
+    """Package versions in the peers' virtual environment."""
     command = [str(python), "-m", "pip", "list", "--format", "json"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     wanted = ("torch", "stable_baselines3", "sbx-rl", "gymnasium", "mujoco", "jax")
@@ -89,7 +89,7 @@ def training(quick: bool, python: Path | None) -> Results:
         )
         for n in (10, 64)
     ]
-    two = {"algorithm": "ppo", "num_envs": 2, "warm_up": 4}  # both ways of stepping are tried
+    two = {"algorithm": "ppo", "num_envs": 2, "warm_up": 4}  # both ways of stepping are measured
     ours.append(("PPO, two environments", two))
     for env in TASKS:
         for cores in (2, 1):
@@ -113,7 +113,7 @@ def training(quick: bool, python: Path | None) -> Results:
 
 
 def floors() -> Results:
-    """What nothing can be faster than: the environment alone and the arithmetic alone."""
+    """Lower bounds on time: the environment alone and the arithmetic alone."""
     results: Results = {}
     for env, size in zip(TASKS, (17, 348), strict=True):
         for num_envs in (1, 2):
@@ -129,7 +129,7 @@ def floors() -> Results:
 
 
 def growth(quick: bool) -> Results:
-    """How an iteration's seconds grow with included batches, action dimension and width."""
+    """Seconds per iteration by number of included batches, action dimension and width."""
     results: Results = {}
     base = {"algorithm": "disc", "held": True, "iterations": 2 if quick else 4}
     for n in (1, 4, 16, 64):
@@ -152,15 +152,15 @@ def growth(quick: bool) -> Results:
 
 
 def start_up() -> Results:
-    """Seconds from `disc train` to the end of the first iteration, cache cold and warm."""
+    """Seconds from `disc train` to the end of the first iteration, with cold and warm cache."""
     results: Results = {}
     with tempfile.TemporaryDirectory() as folder:
         for state in ("cold", "warm"):
             out = Path(folder, state)
-            words = f"train humanoid --steps 2048 --eval-every 0 --out {out}"
+            cli_args = f"train humanoid --steps 2048 --eval-every 0 --out {out}"
             clock = time.perf_counter()
             process = subprocess.Popen(
-                [sys.executable, "-m", "disc", *words.split()],
+                [sys.executable, "-m", "disc", *cli_args.split()],
                 env={**os.environ, "XDG_CACHE_HOME": folder},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -191,12 +191,12 @@ def start_up() -> Results:
 
 
 def say(text: str) -> None:
-    """Progress, as it is long."""
+    """Print progress, as the benchmark takes long."""
     console.print(text)
 
 
 def ratios(results: Results) -> list[tuple[str, str, float, str]]:
-    """What the numbers come down to: (what, task, value, aim)."""
+    """The main ratios: (what, task, value, aim)."""
     rows = []
     aims = {
         "HalfCheetah-v5": (8.0, None, 4.0, 40.0, 30.0),
@@ -230,7 +230,7 @@ def ratios(results: Results) -> list[tuple[str, str, float, str]]:
 def main() -> None:
     """Measure everything, print the tables, write the JSON file."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.speed")
-    parser.add_argument("--quick", action="store_true", help="fewer iterations: a rough look")
+    parser.add_argument("--quick", action="store_true", help="fewer iterations, less precise")
     parser.add_argument(
         "--no-peers", action="store_true", help="leave Stable-Baselines3 and SBX out"
     )
@@ -260,7 +260,7 @@ def main() -> None:
             batches = f"{found['batches']:.1f}" if "batches" in found else ""
             table.add_row(name, f"{found['steps_per_second']:,.0f}", batches, seconds)
     console.print(table)
-    summary = Table(title="What it comes down to", title_justify="left")
+    summary = Table(title="Summary", title_justify="left")
     for column in ("what", "task", "measured", "aim"):
         summary.add_column(column)
     for what, env, value, aim in ratios(results):

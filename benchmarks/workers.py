@@ -1,4 +1,4 @@
-"""One measurement each, in a process of its own: reads a JSON task, prints a JSON result.
+"""Single measurements, each in a separate process: reads a JSON task, prints a JSON result.
 
 `python -m benchmarks.workers '{"kind": "train", …}'`. The parent sets which cores may be used.
 """
@@ -49,7 +49,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     agent.learn(task["iterations"] * horizon, **QUIET)
     seconds, cpu = time.perf_counter() - clock, time.process_time() - cpu
     rows = agent.metrics[warm_up:]
-    if held:  # a checkpoint counts for the memory
+    if held:  # the checkpoint is part of the peak memory
         with tempfile.TemporaryDirectory() as folder:
             agent.learn(horizon, out=f"{folder}/run", **QUIET)
     mean = {
@@ -78,7 +78,7 @@ def shares(task: dict[str, Any]) -> dict[str, Any]:
 
     options = task.get("options", {})
     agent = AGENTS[task["algorithm"]](task["env"], threads=task["cores"], **options)
-    first = getattr(agent.config, "random_steps", None) or 0  # nothing is learned before
+    first = getattr(agent.config, "random_steps", None) or 0  # steps without learning
     agent.learn(task.get("warm_up", first + WARM_UP * agent.config.horizon), **QUIET)
     before, clock = len(agent.metrics), time.perf_counter()
     agent.learn(task["steps"], **QUIET)
@@ -96,7 +96,7 @@ def shares(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def acting(task: dict[str, Any]) -> dict[str, Any]:
-    """Microseconds to sample an action: in numpy, and by the same network compiled."""
+    """Microseconds to sample an action, in numpy and with the same network compiled."""
     import jax
     import jax.numpy as jnp
 
@@ -133,7 +133,7 @@ def acting(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fill(agent: Any) -> None:
-    """Put one batch into every slot of the replay, so that all are included from the start."""
+    """Fill every slot of the replay with the same batch, so that all are included at once."""
     from functools import partial
 
     from disc.envs.rollout import collect
@@ -152,8 +152,8 @@ def _fill(agent: Any) -> None:
 def _flops(agent: Any) -> float:
     """Floating-point operations of one sample's forward and backward pass, both networks.
 
-    A layer of (in, out) costs 2·in·out forward, as much for its weights' gradient and, but for the
-    first, as much for its input's.
+    A layer of (in, out) costs 2·in·out forward, the same for the gradient of its weights and,
+    except for the first layer, the same for the gradient of its inputs.
     """
     total = 0
     for mlp in (agent.state.policy.parameters.mean, agent.state.value.parameters):
@@ -163,7 +163,7 @@ def _flops(agent: Any) -> float:
 
 
 def synthetic(dimensions: int) -> Any:
-    """A task with so many actions and 32 observations, that costs next to nothing to step."""
+    """A task with `dimensions` actions and 32 observations, whose steps cost almost nothing."""
     import gymnasium as gym
 
     class Synthetic(gym.Env[Any, Any]):
@@ -185,7 +185,7 @@ def synthetic(dimensions: int) -> Any:
 
 
 def sampling(task: dict[str, Any]) -> dict[str, Any]:
-    """Collecting a batch, and the same environments stepped with the same actions alone."""
+    """Time to collect a batch, and to only step the environments with the same actions."""
     from functools import partial
 
     from disc import PPO
@@ -204,9 +204,9 @@ def sampling(task: dict[str, Any]) -> dict[str, Any]:
         env.reset(agent.state.seed, repeat)
         actions = rollout.action.reshape(agent.num_envs, -1, *env.spec.action_shape)
         clock = time.perf_counter()
-        for lane, taken in zip(env.lanes, actions, strict=True):
+        for lane, lane_actions in zip(env.lanes, actions, strict=True):
             step, reset = lane.env.step, lane.env.reset
-            for action in taken:
+            for action in lane_actions:
                 _, _, terminated, truncated, _ = step(action)
                 if terminated or truncated:
                     reset()
@@ -221,7 +221,7 @@ def sampling(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def product(task: dict[str, Any]) -> dict[str, Any]:
-    """The peak of a single-precision matrix product at one of the learner's shapes."""
+    """Peak speed of a single-precision matrix product with a shape of the learner."""
     from concurrent.futures import ThreadPoolExecutor
 
     import jax
@@ -233,7 +233,7 @@ def product(task: dict[str, Any]) -> dict[str, Any]:
     @jax.jit
     def multiply(a: jax.Array, b: jax.Array) -> jax.Array:
         def body(_: Any, b: jax.Array) -> jax.Array:
-            return b + 1e-20 * (a @ b)[:1]  # so that no product can be left out
+            return b + 1e-20 * (a @ b)[:1]  # so that no product is optimised away
 
         return jax.lax.fori_loop(0, repeats, body, b)
 
@@ -244,7 +244,7 @@ def product(task: dict[str, Any]) -> dict[str, Any]:
 
     run(0)
     work, best = 2e-9 * repeats * rows * inner * outer, 0.0
-    for threads in range(1, task["cores"] + 1):  # XLA splits one, or each has a thread to itself
+    for threads in range(1, task["cores"] + 1):  # XLA splits one product, or one per thread
         with ThreadPoolExecutor(threads) as pool:
             clock = time.perf_counter()
             list(pool.map(run, range(threads)))

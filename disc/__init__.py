@@ -79,8 +79,9 @@ def __getattr__(name: str) -> Any:
         return import_module("disc.equations")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    if name in __all__:  # an agent
-        return import_module("disc.run.agent").agent_named(name)
+    agent = import_module("disc.run.agent").agent_named(name) if name[:1].isupper() else None
+    if agent is not None:  # perhaps of another package
+        return agent
     raise AttributeError(f"module 'disc' has no attribute {name!r}")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 def main() -> None:
     """Import the command line, which takes a second or two, and run it."""
-    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False if it is ignored
     if heard:
         signal.signal(signal.SIGINT, _end)
     from disc.cli import main as cli_main
@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def _end(*_: Any) -> None:
-    """End at once: nothing has begun, and a stack trace of imports helps nobody."""
+    """Exit at once, without a stack trace of imports; nothing has started yet."""
     os.write(2, b"disc: stopped.\n")
     os._exit(130)
 

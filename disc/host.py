@@ -1,4 +1,4 @@
-"""What a run runs on: cores, versions, commit, command."""
+"""The machine and software of a run: cores, memory, versions, commit, command."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from disc._version import __version__
 from disc.types import DiscError
 
 MOST_MAPS = 16_000
-"""Memory maps of a process from which on compiled programs are forgotten: those of some 25
-different agents, in about 0.7 GB. Linux allows 65,530, and XLA aborts where there are no more."""
+"""With more memory maps, a process discards compiled programs. This is enough for some 25
+different agents, in about 0.7 GB. Linux allows 65,530 maps, beyond which XLA aborts."""
 
 
 def configure_jax(threads: int) -> None:
-    """Hold XLA to so many cores, and let it keep compiled programs between processes.
+    """Limit XLA to `threads` cores, and cache compiled programs on disk.
 
     XLA reads the number of cores once, at its first computation in the process.
     """
@@ -34,10 +34,10 @@ def configure_jax(threads: int) -> None:
 
 
 def forget_programs() -> None:
-    """Make room where many different agents were trained in this process.
+    """Free memory if many different agents were trained in this process.
 
-    XLA keeps the programs of every combination of options and shapes. One that is needed again is
-    compiled again, or read from the disk, and computes the same.
+    XLA keeps the programs of every combination of options and shapes. If needed again, they are
+    recompiled or read from the disk, with the same results.
     """
     import jax
 
@@ -58,7 +58,7 @@ def available_cores() -> int:
 
 
 def available_memory() -> int | None:
-    """Bytes that are free for this process, or None where the system does not say."""
+    """Bytes of free memory for this process, or None if unknown."""
     found = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -67,20 +67,20 @@ def available_memory() -> int | None:
     except (OSError, ValueError):
         return None
     group = Path("/sys/fs/cgroup")
-    try:  # a container's limit, if it has one
+    try:  # a container's limit, if any
         limit, used = (int((group / f"memory.{x}").read_text()) for x in ("max", "current"))
         facts = dict(x.split() for x in (group / "memory.stat").read_text().splitlines())
-        found.append(limit - used + int(facts.get("inactive_file", 0)))  # a cache gives way
+        found.append(limit - used + int(facts.get("inactive_file", 0)))  # can be freed
     except (OSError, ValueError):
         pass
     return max(0, min(found)) if found else None
 
 
 def check_memory(needed: int, what: str, option: str) -> None:
-    """Refuse what the machine can't hold, with the arithmetic.
+    """Check that there is enough free memory.
 
     Raises:
-        DiscError: it needs more than nine tenths of what is free.
+        DiscError: `needed` is more than nine tenths of the free memory.
     """
     free = available_memory()
     if free is not None and needed > 0.9 * free:
@@ -90,12 +90,12 @@ def check_memory(needed: int, what: str, option: str) -> None:
 
 
 def size(number: int) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes."""
     return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.0f} MB"
 
 
 def versions() -> dict[str, str]:
-    """Versions of all that can change a result."""
+    """Versions of all packages that can affect results."""
     found = {"disc-rl": __version__, "python": platform.python_version()}
     for name in ("jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "box2d"):
         try:
@@ -106,7 +106,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the source, if it is run from a checkout."""
+    """The commit of the source, if run from a checkout."""
     here = Path(__file__).parent.parent
     command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
@@ -118,13 +118,13 @@ def commit() -> str | None:
 
 
 def command() -> list[str]:
-    """The command line that this process was started with."""
+    """The command line of this process."""
     entry = Path(sys.argv[0]).name
     return ["disc" if entry in ("disc", "__main__.py") else entry, *sys.argv[1:]]
 
 
 def facts() -> dict[str, Any]:
-    """What the run runs on."""
+    """Facts about the machine."""
     import jax
 
     return {

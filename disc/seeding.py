@@ -1,8 +1,8 @@
-"""All randomness, derived from the run's seed and counters.
+"""Random number generators, derived from the run's seed and counters.
 
-A stream is named by what it is for and where in the run it is used, so nothing needs to be
-carried along, a resumed run draws what the uninterrupted one would have drawn, and evaluation
-can't disturb training.
+A stream is identified by its purpose and its position in the run. So there is no generator state
+to save, a resumed run draws the same numbers as an uninterrupted one, and evaluation does not
+affect training.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: tensors with a JSON header, written beside and renamed."""
+"""Atomic files: tensors with a JSON header, written to a temporary file and renamed."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ TYPES = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4",
     "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
-"""The format's names of numpy's types."""
+"""The safetensors names of numpy types."""
 NAMES = {np.dtype(kind): name for name, kind in TYPES.items()}
 LARGE = 10**8
-"""Bytes of a file from which on it is asked whether there is memory for it."""
+"""Files with more bytes are compared with the memory before they are read."""
 
 
 class DamagedError(DiscError):
-    """A file that is not what was written."""
+    """A file is damaged."""
 
 
 @contextmanager
 def replace(path: Path) -> Iterator[Path]:
-    """A path to write to; the file takes `path`'s place only once it is whole and on the disk."""
+    """A temporary path to write to; it replaces `path` once the file is complete and on disk."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    beside.unlink(missing_ok=True)  # it might be a link to elsewhere
+    beside.unlink(missing_ok=True)  # it might be a link
     try:
         yield beside
         sync(beside)
@@ -44,7 +44,7 @@ def replace(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file atomically."""
     with replace(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
@@ -52,13 +52,13 @@ def write_text(path: Path, text: str) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, Any]) -> None:
     """Write arrays and a JSON header in the safetensors format, with a checksum of both.
 
-    The arrays go to the file as they lie in memory. (The library's own writer leaves a file of its
-    own where it is killed.)
+    The arrays are written directly from memory. (The library's writer leaves a temporary file if
+    it is killed.)
     """
     arrays = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     text = json.dumps(header)
     metadata = {"disc": text, "crc32": str(_checksum(arrays, text))}
-    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # all are aligned
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # aligns all arrays
     places: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name in names:
@@ -87,19 +87,19 @@ def read_tensors(
 
     Args:
         path: the file.
-        kind: the `format` its header must name.
+        kind: the required `format` in its header.
         version: the newest `format_version` that can be read.
-        mapped: leave the arrays on the disk, to be read where and when they are used; the file
-            must stay as it is meanwhile.
+        mapped: map the arrays into memory instead of reading them; the file must not change
+            while they are used.
 
     Raises:
-        DamagedError: it is not as it was written.
-        DiscError: it is missing, or of another kind or version.
+        DamagedError: it is damaged.
+        DiscError: it is missing, or has another kind or version.
     """
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise DiscError(f"{path}: there is no such file.")
+        raise DiscError(f"{path}: no such file.")
     _check_size(path, mapped)
     try:
         with safe_open(path, framework="numpy") as file:
@@ -114,33 +114,33 @@ def read_tensors(
     except (SafetensorError, OSError, *MALFORMED) as error:
         raise DamagedError(f"{path}: not a {kind} file, or a damaged one ({error}).") from None
     if _checksum(tensors, metadata["disc"]) != checksum:
-        raise DamagedError(f"{path}: damaged (its checksum does not match).")
+        raise DamagedError(f"{path}: damaged (the checksum does not match).")
     if found != kind:
-        raise DiscError(f"{path}: this is a {found} file, and a {kind} file is needed.")
+        raise DiscError(f"{path}: is a {found} file, but a {kind} file is needed.")
     if found_version > version:
         raise DiscError(
-            f"{path}: format version {found_version} is newer than this installation reads "
-            f"({version}): upgrade disc-rl."
+            f"{path}: format version {found_version} is newer than this installation supports "
+            f"({version}); upgrade disc-rl."
         )
     return tensors, header
 
 
 def _check_size(path: Path, mapped: bool) -> None:
-    """Refuse a file that does not fit into memory, such as one that is mostly a hole."""
+    """Raise a `DiscError` if a file does not fit into memory, such as a huge sparse file."""
     if (size := path.stat().st_size) < LARGE:
         return
     from disc import host
 
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # in which it once was
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # in which it was once created
     most = there if mapped else host.available_memory()
     if most is not None and size > most:
         raise DiscError(
-            f"{path}: takes {host.size(size)}, and there are {host.size(most)} of memory."
+            f"{path}: needs {host.size(size)}, but there are only {host.size(most)} of memory."
         )
 
 
 def _map(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a file that safetensors found sound, as views into it."""
+    """The arrays of a file that safetensors has validated, as memory-mapped views."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         places = json.loads(file.read(length))
@@ -163,15 +163,15 @@ def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], text: str) -> int:
 
 
 def within(path: Path, folder: Path) -> bool:
-    """Whether a path, its links followed, lies in a folder."""
+    """Whether a path, with links resolved, lies in a folder."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # links in a circle
+    except (OSError, RuntimeError):  # circular links
         return False
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or a directory's entries, are on the disk."""
+    """Flush a file, or a directory's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -179,21 +179,21 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-TEXT = 10**7  # bytes: a config takes some thousands
-RECORD = 10**8  # bytes of a run's record, which has a row for every iteration
-DEPTH = 50  # containers within each other
-DRAWN = 1e30  # number in a figure or a table: the square of a larger one may overflow
+TEXT = 10**7  # maximum bytes of a text file; a config has some thousands
+RECORD = 10**8  # maximum bytes of a run's record, which has one row per iteration
+DEPTH = 50  # maximum nesting of containers
+DRAWN = 1e30  # maximum in a figure or a table: the square of a larger number may overflow
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What values of a wrong type, size or shape raise where they are used."""
+"""Exceptions raised by values of the wrong type, size or shape."""
 
 
 def read_text(path: Path, most: int = TEXT) -> str:
     """The text of a file.
 
     Raises:
-        OSError: it is no file but a pipe or a device, which may never end, or too large.
-        UnicodeDecodeError: it is no text.
+        OSError: it is too large, or not a regular file (a pipe or device may never end).
+        UnicodeDecodeError: it is not text.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -203,10 +203,10 @@ def read_text(path: Path, most: int = TEXT) -> str:
 
 
 def parse(text: str) -> Any:
-    """The value of a JSON text.
+    """Parse JSON.
 
     Raises:
-        ValueError: it is no JSON, or so deep that printing it would fail.
+        ValueError: it is not JSON, or nested too deeply.
     """
     try:
         value = json.loads(text)
@@ -217,10 +217,10 @@ def parse(text: str) -> Any:
 
 
 def check_depth(value: Any) -> None:
-    """Refuse lists and tables in each other without end.
+    """Check the nesting of lists and dicts.
 
     Raises:
-        ValueError: there are more than anybody needs.
+        ValueError: it is nested too deeply.
     """
     level = [value]
     for _ in range(DEPTH):

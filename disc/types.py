@@ -1,4 +1,4 @@
-"""The records that flow between the stages. A shape stands beside every field.
+"""Records shared by all parts of the package, with the shape of every field.
 
 S is the observation size, D the action dimension, N the steps in a batch, L the replay length
 and E the number of environments.
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 Metrics = dict[str, float]
-Measured = Mapping[str, SupportsFloat]  # metrics, some of which may still be on their way
+Measured = Mapping[str, SupportsFloat]  # metrics, some possibly still being computed
 
 
-LONGEST = 2_000  # characters of a message
+LONGEST = 2_000  # maximum characters of a message
 
 
 def printable(text: str, most: int = LONGEST) -> str:
-    """Text for a terminal: cut if it is long, and what a terminal would obey is escaped."""
+    """Text for a terminal: shortened if long, with control characters escaped."""
     if len(text) > most:
         text = f"{text[: most // 2]} … {text[-most // 2 :]}"
     if text.isprintable():
@@ -32,15 +32,15 @@ def printable(text: str, most: int = LONGEST) -> str:
 
 
 class DiscError(Exception):
-    """A mistake of the user's, told in one sentence; the command line exits with status 2."""
+    """A user error, described in one sentence; the command line exits with status 2."""
 
     def __str__(self) -> str:
-        """The sentence; what it quotes may be from a stranger's file."""
+        """The message, made printable as it may quote untrusted files."""
         return printable(super().__str__())
 
 
 class Spec(NamedTuple):
-    """What an algorithm needs to know about an environment."""
+    """The properties of an environment that algorithms need."""
 
     observation_size: int  # S
     action_size: int  # D
@@ -51,21 +51,21 @@ class Spec(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """N steps as they happened. Facts only: nothing here depends on a network but μ.
+    """N recorded steps. Only μ depends on a network.
 
-    Rows are ordered by environment, then by time, so a flat axis of N steps holds E whole
-    trajectories one after the other; `border` marks the last row of each.
+    Rows are ordered by environment, then by time, so the axis of N steps holds E consecutive
+    trajectories; `border` marks the last row of each.
     """
 
     observation: Floats  # (N, S) raw
     action: Floats  # (N, D) as sampled, never clipped
     mean: Floats  # (N, D) of the behaviour policy
-    log_std: Floats  # (D,) of the behaviour policy, NaN if it is no Gaussian
+    log_std: Floats  # (D,) of the behaviour policy, NaN if it is not a Gaussian
     reward: Floats  # (N,) raw
-    next_observation: Floats  # (N, S) raw; at an episode's end its true final observation
+    next_observation: Floats  # (N, S) raw; at an episode's end, the true final observation
     terminated: Bools  # (N,)
     truncated: Bools  # (N,)
-    border: Bools  # (N,) the batch stops here, the episode may not
+    border: Bools  # (N,) the batch ends here, but maybe not the episode
     returns: Floats  # (K,) undiscounted returns of the K episodes that ended
     lengths: Floats  # (K,) and their lengths
 
@@ -83,9 +83,9 @@ class Actor(Protocol):
         ...
 
     def episode(self, *name: int) -> Actor:
-        """What acts in one episode; the numbers name it, for one that draws itself anew."""
+        """The actor of one episode; the numbers identify the episode, for actors that differ."""
         ...
 
     def bound(self, action: Floats) -> Floats:
-        """The action as the environment gets it."""
+        """The action as passed to the environment."""
         ...

@@ -1,1 +1,1 @@
-"""The fault campaign: what is done to runs and files on purpose, and what was lost by it."""
+"""The fault campaign: injects faults into runs and files, and counts losses."""

@@ -1,8 +1,8 @@
-"""`python -m faults`: do to runs and files what life does, and count what is lost.
+"""`python -m faults`: inject faults into runs and files, and count losses.
 
-Kills at random moments, full disks and damaged files, broken environments, numbers that are none,
-files from strangers, and load. Prints a table of what was tried and what was lost, writes it as
-JSON and as Markdown, and exits with status 1 if anything was lost.
+Kills at random moments, full disks and damaged files, broken environments, non-finite values,
+untrusted files, and load. Prints a table of trials and losses, writes it as JSON and Markdown, and
+exits with status 1 if anything was lost.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
-    """Run the parts, print each outcome as it comes and the table at the end."""
+    """Run the parts, print each outcome, and the table at the end."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m faults")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
-    parser.add_argument("--scale", type=float, default=1.0, help="1 tries all; 0.1 a tenth")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments and the damage")
-    out = "a JSON file; the Markdown is beside it"
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the trials to run")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the faults")
+    out = "JSON file; the Markdown is written next to it"
     parser.add_argument("--out", type=Path, default=Path("faults.json"), help=out)
     options = parser.parse_args()
     outcomes: list[Outcome] = []
-    commit = host.commit()  # before the output may make a checkout dirty
+    commit = host.commit()  # before the output can make the checkout dirty
     for part in options.parts:
         rng = np.random.default_rng([options.seed, *part.encode()])
         with tempfile.TemporaryDirectory() as scratch:
@@ -64,7 +64,7 @@ def _table(outcomes: list[Outcome]) -> Table:
     table = Table("part", "what was done", title="Faults", title_justify="left", box=None)
     for column in ("tried", "held", "lost"):
         table.add_column(column, justify="right")
-    table.add_column("how it went")
+    table.add_column("result")
     for x in outcomes:
         lost = x.tried - x.held
         counts = (f"{x.tried:,}", f"{x.held:,}", f"{lost:,}")
@@ -73,7 +73,7 @@ def _table(outcomes: list[Outcome]) -> Table:
 
 
 def markdown(outcomes: list[Outcome]) -> str:
-    """The table for a page; how it went is in the JSON."""
+    """The table as Markdown, without the results column, which is in the JSON."""
     lines = ["| part | what was done | tried | lost |", "|---|---|---:|---:|"]
     for x in outcomes:
         lines.append(f"| {x.part} | {x.what} | {x.tried:,} | {x.tried - x.held:,} |")

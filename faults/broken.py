@@ -1,7 +1,8 @@
 """Environments that misbehave: `disc train faults.broken:StepRaises`.
 
-Each does one thing wrong, from step `at` on, counted over all environments of this process; what
-is wrong from the start says so. `Sound` does nothing wrong: it is what each is once mended.
+Each does one thing wrong, from step `at` on, counted over all environments of this process; the
+docstring mentions if it is wrong from the start. `Sound` works correctly and stands for the fixed
+environment.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ LENGTH = 20  # steps of an episode
 
 
 class Sound(gym.Env[Any, Any]):
-    """Three numbers that drift as two actions say; the reward is how near 0 they are."""
+    """Three numbers that two actions move; the reward is higher near 0."""
 
     observation_space = gym.spaces.Box(-10.0, 10.0, (3,), np.float32)
     action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -31,7 +32,7 @@ class Sound(gym.Env[Any, Any]):
 
     @property
     def late(self) -> bool:
-        """Whether it is time to misbehave."""
+        """Whether step `at` has been reached."""
         return Sound.taken >= self.at
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -50,11 +51,11 @@ class Sound(gym.Env[Any, Any]):
         return observation, reward, False, self.time == LENGTH, {}
 
     def observed(self, observation: Any) -> Any:
-        """The observation once it is late."""
+        """The observation from step `at` on."""
         return observation
 
     def rewarded(self, reward: float) -> Any:
-        """The reward once it is late."""
+        """The reward from step `at` on."""
         return reward
 
 
@@ -63,7 +64,7 @@ def restart() -> None:
     Sound.taken = Sound.made = 0
 
 
-# What raises
+# Exceptions
 
 
 class StepRaises(Sound):
@@ -74,7 +75,7 @@ class StepRaises(Sound):
 
 
 class StepExits(Sound):
-    """As a game does whose window was closed."""
+    """Like a game whose window was closed."""
 
     def step(self, action: Any) -> Any:
         if Sound.taken + 1 >= self.at:
@@ -83,7 +84,7 @@ class StepExits(Sound):
 
 
 class ActionsChecked(Sound):
-    """Actions beyond the bounds are refused, from the start."""
+    """Raises for actions beyond the bounds, from the start."""
 
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action), "the action is out of bounds"
@@ -121,7 +122,7 @@ class MadeOnce(Sound):
 
 
 class Judged(Sound):
-    """Misbehaves in evaluations only, whose episodes all start from a seed."""
+    """Misbehaves only in evaluations, whose episodes are all seeded."""
 
     seeded = 0
 
@@ -159,7 +160,7 @@ class OldReset(Sound):
 
 
 class OldPair(OldReset):
-    """The same with two numbers, which look like (observation, info)."""
+    """The same with two numbers, which looks like (observation, info)."""
 
     observation_space = gym.spaces.Box(-10.0, 10.0, (2,), np.float32)
 
@@ -180,21 +181,21 @@ class StepNone(Sound):
 
 
 class NoSpaces(gym.Env[Any, Any]):
-    """Says nothing about its observations and actions."""
+    """Has no observation and action spaces."""
 
 
 # Observations
 
-Value = Callable[[Any, Any], Any]  # (the environment, what it should return) → what it returns
+Value = Callable[[Any, Any], Any]  # (environment, correct value) → returned value
 
 
 def observing(value: Value, kind: type[Sound] = Sound) -> type[Sound]:
-    """An environment with such observations, once it is late."""
+    """An environment that returns these observations from step `at` on."""
     return type("Observing", (kind,), {"observed": value})
 
 
 def rewarding(value: Value, kind: type[Sound] = Sound) -> type[Sound]:
-    """An environment with such rewards, once it is late."""
+    """An environment that returns these rewards from step `at` on."""
     return type("Rewarding", (kind,), {"rewarded": value})
 
 
@@ -205,7 +206,7 @@ FinalNaN = observing(lambda env, x: x * np.nan if env.time == LENGTH else x)
 Bigger = observing(lambda _, x: np.append(x, x[:1]))
 Smaller = observing(lambda _, x: x[:2])
 FinalSmaller = observing(lambda env, x: x[:2] if env.time == LENGTH else x)
-ObservationScalar = observing(lambda _, x: float(x[0]))  # would spread over all three
+ObservationScalar = observing(lambda _, x: float(x[0]))  # could be broadcast to all three
 ObservationOne = observing(lambda _, x: x[:1])
 ObservationEmpty = observing(lambda _, x: x[:0])
 ObservationText = observing(lambda _, x: np.array(["left", "right", "ahead"]))
@@ -219,12 +220,12 @@ Truths = observing(lambda _, x: x > 0.0)
 Listed = observing(lambda _, x: x.tolist())
 Outside = observing(lambda _, x: 100.0 * x)  # of its space
 EvaluationNaN = observing(lambda _, x: x * np.nan, Judged)
-EvaluationInf = observing(lambda _, x: x + np.inf, Judged)  # a normaliser's clip would hide it
+EvaluationInf = observing(lambda _, x: x + np.inf, Judged)  # hidden by the normaliser's clipping
 EvaluationScalar = observing(lambda _, x: x[0], Judged)
 
 
 class ResetNaN(Sound):
-    """Only in an episode's first observation."""
+    """NaN only in an episode's first observation."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         observation, info = super().reset(seed=seed, options=options)
@@ -232,7 +233,7 @@ class ResetNaN(Sound):
 
 
 class Reused(Sound):
-    """One array, written into at every step and reset, from the start."""
+    """Returns the same array, overwritten at every step and reset, from the start."""
 
     def __init__(self, at: int = 100) -> None:
         super().__init__(at)
@@ -248,7 +249,7 @@ class Reused(Sound):
 
 
 class ActionSpoiled(Sound):
-    """Writes into the action that it is given, from the start."""
+    """Overwrites the action passed to it, from the start."""
 
     def step(self, action: Any) -> Any:
         action *= 0.5
@@ -275,7 +276,7 @@ EvaluationRewardNaN = rewarding(lambda _, x: np.nan, Judged)
 
 
 def ending(flag: Value) -> type[Sound]:
-    """An environment that says so whether an episode terminated or was truncated."""
+    """An environment that returns this as terminated and truncated."""
 
     class Ending(Sound):
         def step(self, action: Any) -> Any:
@@ -319,7 +320,7 @@ class Unseeded(Sound):
 
 
 class Talkative(Sound):
-    """Returns much beside what is asked for."""
+    """Returns a large info."""
 
     def step(self, action: Any) -> Any:
         *rest, _ = super().step(action)

@@ -1,4 +1,4 @@
-"""Files that are not what was written: checkpoints, records, compiled programs."""
+"""Damaged files: checkpoints, records, compiled programs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from faults.outcome import (
     differences,
     environment,
     litter,
+    reported_cleanly,
     run,
-    said_plainly,
     start,
 )
 from faults.short import smallest, stopped
@@ -28,7 +28,7 @@ from faults.short import smallest, stopped
 def campaign(
     family: str, folder: Path, rng: np.random.Generator, scale: float
 ) -> Iterator[Outcome]:
-    """All kinds of damage to a family's files; `folder / "whole"` is a run without."""
+    """All kinds of damage to a family's files; `folder / "whole"` is an undamaged run."""
     yield from any_byte(family, folder, rng, scale)
     yield newest(family, folder, rng, math.ceil(10 * scale))
     yield every(family, folder)
@@ -38,7 +38,7 @@ def campaign(
 def any_byte(
     family: str, folder: Path, rng: np.random.Generator, scale: float
 ) -> Iterator[Outcome]:
-    """A checkpoint cut off after any byte, and with any byte changed."""
+    """A checkpoint truncated at any byte, and with any byte changed."""
     path = smallest(family, folder / "smallest")
     good, victim = path.read_bytes(), folder / "damaged.safetensors"
     arrays, _ = storage.read_tensors(path, checkpoint.FORMAT, checkpoint.FORMAT_VERSION)
@@ -57,18 +57,18 @@ def any_byte(
         )
 
     held = sum(noticed(good[:place]) for place in places)
-    what = f"{family}: a checkpoint of {len(good):,} bytes, cut off after each"
-    yield Outcome("disks", what, len(places), held, "all noticed")
+    what = f"{family}: a checkpoint of {len(good):,} bytes, truncated at each byte"
+    yield Outcome("disks", what, len(places), held, "all detected")
     held = 0
     for place in places:
         changed = bytes([good[place] ^ int(rng.integers(1, 256))])
         held += noticed(good[:place] + changed + good[place + 1 :])
-    what = f"{family}: a checkpoint of {len(good):,} bytes, each of them changed"
-    yield Outcome("disks", what, len(places), held, "all noticed, or the same contents")
+    what = f"{family}: a checkpoint of {len(good):,} bytes, each byte changed"
+    yield Outcome("disks", what, len(places), held, "all detected, or the same contents")
 
 
 def damage(path: Path, rng: np.random.Generator) -> None:
-    """Cut a file off, or change a byte of it, anywhere."""
+    """Truncate a file or change a byte, at a random position."""
     content = bytearray(path.read_bytes())
     place = int(rng.integers(len(content)))
     if rng.random() < 0.5:
@@ -79,33 +79,33 @@ def damage(path: Path, rng: np.random.Generator) -> None:
 
 
 def newest(family: str, folder: Path, rng: np.random.Generator, tries: int) -> Outcome:
-    """The newest checkpoint damaged: the run goes on from the one before it."""
+    """The newest checkpoint damaged: the run resumes from the one before it."""
     wrong = []
     for i in range(tries):
         out = stopped(family, folder / f"newest{i}")
         damage(max((out / "checkpoints").iterdir()), rng)
         resume(out, threads=1, progress=False)
         wrong += [*differences(folder / "whole", out), *litter(out)]
-    remark = "; ".join(wrong) or "the one before it is used; the end equals the whole run's"
+    remark = "; ".join(wrong) or "resumes from the one before, with the same result"
     what = f"{family}: the newest checkpoint is damaged"
     return Outcome("disks", what, tries, tries - len(wrong), remark)
 
 
 def every(family: str, folder: Path) -> Outcome:
-    """All checkpoints damaged: the run is refused, and left as it is."""
+    """All checkpoints damaged: resuming fails, and the run is unchanged."""
     out = stopped(family, folder / "all")
     for path in (out / "checkpoints").iterdir():
         path.write_bytes(path.read_bytes()[:-1])
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     found = run(["resume", out], folder)
     after = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    held = said_plainly(found) and before == after
+    held = reported_cleanly(found) and before == after
     what = f"{family}: all checkpoints are damaged"
     return Outcome("disks", what, 1, int(held), found.stderr.strip()[-300:])
 
 
 def record(family: str, folder: Path, rng: np.random.Generator, tries: int) -> Outcome:
-    """`progress.csv` damaged: all rows that can be read are kept."""
+    """`progress.csv` damaged: all readable rows are kept."""
     path = folder / "record" / "progress.csv"
     path.parent.mkdir()
     good = (folder / "whole" / "progress.csv").read_bytes()
@@ -117,35 +117,35 @@ def record(family: str, folder: Path, rng: np.random.Generator, tries: int) -> O
         kept = log.salvage(path)
         held += sum(row in kept for row in rows) >= len(rows) - 2  # a lost newline costs two
     what = f"{family}: a byte of progress.csv is changed"
-    return Outcome("disks", what, tries, held, "at most the rows it stands in are lost")
+    return Outcome("disks", what, tries, held, "only the damaged rows are lost")
 
 
 def cache(scratch: Path, rng: np.random.Generator) -> Outcome:
-    """Compiled programs that were kept between processes, damaged."""
+    """Compiled programs in the cache, damaged."""
     line = "train Hopper-v5 --steps 256 --horizon 128 --gradient-steps 4 --threads 1 --out"
-    words = line.split()
+    cli_args = line.split()
     settings = {**environment(), "XDG_CACHE_HOME": str(scratch / "cache")}
-    first = run([*words, "first"], scratch, env=settings)
+    first = run([*cli_args, "first"], scratch, env=settings)
     kept = [path for path in (scratch / "cache").rglob("*") if path.is_file()]
     for path in kept:
         damage(path, rng)
-    second = run([*words, "second"], scratch, env=settings)
+    second = run([*cli_args, "second"], scratch, env=settings)
     ended = first.returncode == second.returncode == 0
     wrong = differences(scratch / "first", scratch / "second") if ended else [second.stderr[-300:]]
-    remark = "; ".join(wrong) or "compiled again; the same numbers"
+    remark = "; ".join(wrong) or "recompiled; the same results"
     what = f"{len(kept)} compiled programs in the cache are damaged"
     return Outcome("disks", what, 1, int(not wrong), remark)
 
 
 def two_processes(scratch: Path) -> Outcome:
-    """A second process on a run directory that is at work."""
+    """A second process on a run directory in use."""
     line = "train Hopper-v5 --steps 100000000 --threads 1 --out taken"
     with start(line.split(), scratch) as a:
         while not (scratch / "taken" / "progress.csv").exists() and a.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 a.wait(0.2)
         found = run(["resume", "taken"], scratch)
-        held = said_plainly(found) and a.poll() is None
+        held = reported_cleanly(found) and a.poll() is None
         a.kill()
     what = "a second process on the same run directory"
     return Outcome("disks", what, 1, int(held), found.stderr.strip()[-200:])

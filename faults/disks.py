@@ -20,7 +20,7 @@ from faults.short import FAMILIES, STEPS, train
 
 
 def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
-    """Both families, on disks that fail and with files that are damaged."""
+    """Both families, with failing disks and damaged files."""
     for family in FAMILIES:
         folder = scratch / family
         folder.mkdir()
@@ -33,7 +33,7 @@ def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[
 
 
 def full(family: str, folder: Path, rng: np.random.Generator, tries: int) -> Outcome:
-    """A disk with too little room, then with room."""
+    """A disk with too little space, then with enough."""
     sizes = [file.stat().st_size for file in (folder / "whole").rglob("*") if file.is_file()]
     able, place, wrong = can_mount(folder), folder / "disk", list[str]()
     for i in range(tries):
@@ -43,15 +43,15 @@ def full(family: str, folder: Path, rng: np.random.Generator, tries: int) -> Out
             resize(room)
             problem = _complaint(family, out)
             resize(100 * sum(sizes))
-            found = _mended(family, folder, out, problem)
+            found = _recovers(family, folder, out, problem)
         wrong += [f"{room:,} bytes: {', '.join(found)}"] if found else []
     what = f"{family}: a full disk ({'tmpfs' if able else 'RLIMIT_FSIZE'})"
-    remark = "; ".join(wrong) or "one sentence; resumed with more room it equals the whole run"
+    remark = "; ".join(wrong) or "one-sentence error; resumes with more space, with the same result"
     return Outcome("disks", what, tries, tries - len(wrong), remark)
 
 
 def _complaint(family: str, out: Path, **more: Any) -> str:
-    """What training says when it fails, or nothing."""
+    """The error message of training, or nothing."""
     try:
         train(family, out, **more)
     except DiscError as error:
@@ -59,10 +59,10 @@ def _complaint(family: str, out: Path, **more: Any) -> str:
     return ""
 
 
-def _mended(family: str, folder: Path, out: Path, problem: str) -> list[str]:
-    """What is wrong with a run that failed and, the fault mended, goes on to its end."""
+def _recovers(family: str, folder: Path, out: Path, problem: str) -> list[str]:
+    """Problems of a run that failed and is resumed after the fault is fixed."""
     if "can't be written" not in problem:
-        return [f"not told: {problem!r}"]
+        return [f"not reported: {problem!r}"]
     if (out / "config.json").exists():
         resume(out, threads=1, progress=False)
     else:
@@ -72,7 +72,7 @@ def _mended(family: str, folder: Path, out: Path, problem: str) -> list[str]:
 
 
 def read_only(family: str, folder: Path) -> Outcome:
-    """A folder that takes nothing any more, from the middle of a run on."""
+    """A folder that becomes unwritable in the middle of a run."""
     place = folder / "shared"
     place.mkdir()
     out, able = place / "run", can_mount(folder)
@@ -84,15 +84,17 @@ def read_only(family: str, folder: Path) -> Outcome:
     problem = _complaint(family, out, callbacks=[lock])
     refused = _complaint(family, place / "other")
     permit(place, able)
-    wrong = _mended(family, folder, out, problem)
+    wrong = _recovers(family, folder, out, problem)
     wrong += [] if refused and not (place / "other").exists() else [f"started: {refused!r}"]
-    remark = "; ".join(wrong) or "one sentence; resumed it equals the whole run; no new run begins"
+    remark = (
+        "; ".join(wrong) or "one-sentence error; resumes with the same result; no new run starts"
+    )
     what = f"{family}: a folder that becomes unwritable"
     return Outcome("disks", what, 1, int(not wrong), remark)
 
 
 def forbid(place: Path, root: bool) -> None:
-    """Let nobody write in a folder; root, whom permissions don't hold back, sees it read-only."""
+    """Make a folder read-only, by a mount for root, whom permissions do not stop."""
     if root:
         _mount("--bind", str(place), str(place))
         _mount("-o", "remount,ro,bind", str(place))
@@ -110,13 +112,13 @@ def permit(place: Path, root: bool) -> None:
             path.chmod(0o755)
 
 
-def _mount(*words: str) -> bool:
-    done = subprocess.run(["mount", *words], capture_output=True, check=False)
+def _mount(*args: str) -> bool:
+    done = subprocess.run(["mount", *args], capture_output=True, check=False)
     return done.returncode == 0
 
 
 def can_mount(folder: Path) -> bool:
-    """Whether this process may make a file system in memory."""
+    """Whether this process may mount a file system in memory."""
     place = folder / "try"
     place.mkdir(exist_ok=True)
     try:
@@ -141,7 +143,7 @@ def disk(place: Path) -> Iterator[Callable[[int], None]]:
 
 def _resize(place: Path, size: int) -> None:
     if not _mount("-o", f"remount,size={max(size, 4096)}", str(place)):
-        raise RuntimeError(f"{place}: can't be made {size} bytes large")
+        raise RuntimeError(f"{place}: can't be resized to {size} bytes")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Environments that misbehave: each is told in a sentence with the last checkpoint whole, or works.
+"""Environments that misbehave: training ends in one sentence with a good checkpoint, or works.
 
-The environments are in `broken.py`. Each is trained by the command line, by an algorithm that
-learns from whole batches and by one that learns step by step, with a checkpoint before its fault;
-then it is mended, and the run goes on to its end.
+The environments are in `broken.py`. Each is trained from the command line, with an algorithm that
+learns from whole batches and one that learns step by step, and has a checkpoint before its fault;
+then it is fixed, and the run is resumed to its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from disc.envs import evaluate
 from disc.report import plots
 from disc.run import log
 from faults import broken
-from faults.outcome import Outcome, run, said_plainly
+from faults.outcome import Outcome, reported_cleanly, run
 
 MODULE = broken.__name__
 STEPS, EVERY = 192, 64
@@ -36,7 +36,7 @@ FAMILIES = {
 }
 PLAN = f"--horizon {EVERY} --widths 8 --steps {STEPS} --checkpoint-every {EVERY}"
 
-# What is said of each, and where; episodes end at steps 84 and 104.
+# The message for each, with the step; episodes end at steps 84 and 104.
 AT, LAST = "at step 100", "at step 104"
 JUDGED = "at step 1 of episode 2 of the evaluation at step 128"
 NUMBERS, FIVE = "not an array of numbers", "five are needed: observation, reward, terminated"
@@ -96,21 +96,21 @@ BOUNDS = r"raised at step \d+, given an action beyond its bounds \(--clip-action
 FROM_THE_START = "FirstResetRaises OldReset OldPair OldSeed MadeOnce ActionsChecked"
 
 
-class Said(NamedTuple):
-    """How a command ended."""
+class Result(NamedTuple):
+    """The result of a command."""
 
     status: int
     err: str
     out: str
 
     @property
-    def plainly(self) -> bool:
-        """Whether it ended in one sentence instead of a stack trace."""
+    def clean_error(self) -> bool:
+        """Whether it ended with a one-sentence error instead of a stack trace."""
         return self.status == 2 and self.err.count("disc: ") == 1 and "Traceback" not in self.err
 
     @property
-    def quietly(self) -> bool:
-        """Whether neither a stack trace nor a warning was shown."""
+    def silent(self) -> bool:
+        """Whether there was neither a stack trace nor a warning."""
         return "Traceback" not in self.err and "Warning" not in self.err
 
     @property
@@ -119,46 +119,46 @@ class Said(NamedTuple):
         return (self.err.strip().splitlines() or [""])[-1]
 
 
-def command(*words: str | Path) -> Said:
+def command(*cli_args: str | Path) -> Result:
     """Run the command line in this process."""
     broken.restart()
     err, out, status = io.StringIO(), io.StringIO(), 0
     with redirect_stderr(err), redirect_stdout(out), warnings.catch_warnings():
         warnings.filterwarnings("error", category=DeprecationWarning, module="disc")
         try:
-            main.main([str(word) for word in words])
+            main.main([str(word) for word in cli_args])
         except SystemExit as stopped:
             status = int(stopped.code or 0)
-        except Exception as error:  # what the command line let through
+        except Exception as error:  # not handled by the command line
             status, text = 1, f"Traceback: {type(error).__name__}: {error}"
             err.write(text)
-    return Said(status, err.getvalue(), out.getvalue())
+    return Result(status, err.getvalue(), out.getvalue())
 
 
-def train(name: str, family: str, path: Path, *words: str) -> Said:
+def train(name: str, family: str, path: Path, *cli_args: str) -> Result:
     """`disc train` of a broken environment."""
     options = f"--algo {family} {PLAN} {FAMILIES[family]} --threads 1".split()
-    return command("train", f"{MODULE}:{name}", *options, *words, "--out", path)
+    return command("train", f"{MODULE}:{name}", *options, *cli_args, "--out", path)
 
 
-def told(name: str, family: str, path: Path, says: str, *words: str) -> str:
-    """Train what misbehaves, mend it and go on; what went wrong with that, if anything."""
-    said = train(name, family, path, *words)
-    if not said.plainly:
-        return f"{name}, {family}: status {said.status}, {said.err[-300:]!r}"
-    return _complaint(name, family, said.sentence, says) or _goes_on(name, family, path)
+def reported(name: str, family: str, path: Path, says: str, *cli_args: str) -> str:
+    """Train, fix the environment and resume; returns what went wrong, if anything."""
+    result = train(name, family, path, *cli_args)
+    if not result.clean_error:
+        return f"{name}, {family}: status {result.status}, {result.err[-300:]!r}"
+    return _complaint(name, family, result.sentence, says) or _resumes(name, family, path)
 
 
 def _complaint(name: str, family: str, sentence: str, says: str) -> str:
-    """What a sentence lacks."""
-    for wanted in (f"^disc: {MODULE}:{name}: ", says, "; mend the environment.*`disc resume`"):
+    """What is missing in a sentence."""
+    for wanted in (f"^disc: {MODULE}:{name}: ", says, "; fix the environment.*`disc resume`"):
         if not re.search(wanted, sentence):
             return f"{name}, {family}: {wanted!r} is not in {sentence!r}"
     return ""
 
 
-def _goes_on(name: str, family: str, path: Path) -> str:
-    """Resume a run with what the environment is once mended."""
+def _resumes(name: str, family: str, path: Path) -> str:
+    """Resume a run with the fixed environment."""
     found = sorted(file.name for file in path.glob("checkpoints/*"))
     saved = int(found[-1].removeprefix("step_").split(".")[0]) if found else 0
     if not saved and name not in FROM_THE_START.split():
@@ -166,17 +166,17 @@ def _goes_on(name: str, family: str, path: Path) -> str:
     agent = disc.resume(path, env=broken.Sound, progress=False)
     start = json.loads((path / "config.json").read_text())["resumed"][-1]["step"]
     if (start, agent.state.step) != (saved, STEPS):
-        return f"{name}, {family}: went on from {start}, not {saved}, to {agent.state.step}"
+        return f"{name}, {family}: resumed from {start}, not {saved}, to {agent.state.step}"
     return ""
 
 
-def works(name: str, family: str, path: Path, *words: str) -> str:
-    """Train to the end; what went wrong with that, if anything."""
-    drawing = ("curves", "diagnostics")  # takes a second, and sees no environment
+def works(name: str, family: str, path: Path, *cli_args: str) -> str:
+    """Train to the end; returns what went wrong, if anything."""
+    drawing = ("curves", "diagnostics")  # slow, and independent of the environment
     with mock.patch.multiple(plots, **dict.fromkeys(drawing, mock.DEFAULT)):
-        said = train(name, family, path, *words)
-    if said.status or not said.quietly:
-        return f"{name}, {family}: status {said.status}, {said.err[-300:]!r}"
+        result = train(name, family, path, *cli_args)
+    if result.status or not result.silent:
+        return f"{name}, {family}: status {result.status}, {result.err[-300:]!r}"
     rows = log.read_progress(path / "progress.csv")
     action, _ = disc.load(path / "policy.disc").predict(np.zeros(3, np.float32))
     if rows[-1]["step"] != STEPS or not np.isfinite(action).all():
@@ -192,23 +192,23 @@ def outcome(what: str, complaints: list[str], promise: str) -> Outcome:
 
 
 def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
-    """Train on everything in `broken.py`; a smaller scale takes fewer of each kind."""
+    """Train on everything in `broken.py`; with a smaller scale, on fewer of each kind."""
 
     def some(names: list[str]) -> list[str]:
         count = max(1, min(len(names), round(scale * len(names))))
         return [names[i] for i in sorted(rng.permutation(len(names))[:count])]
 
     quiet = ("--eval-every", "0")
-    promise = "named with step and fix, checkpoint whole, goes on once mended"
+    promise = "reported with step and remedy, checkpoint intact, resumes once fixed"
     for what, table, plan in (
         ("step, reset or make raises", RAISING, quiet),
         ("another interface", INTERFACE, quiet),
-        ("observations that are none", OBSERVATIONS, quiet),
-        ("rewards and ends that are none", REWARDS, quiet),
+        ("invalid observations", OBSERVATIONS, quiet),
+        ("invalid rewards and ends", REWARDS, quiet),
         ("only in evaluation", EVALUATION, ("--eval-every", "128", "--eval-episodes", "3")),
     ):
         found = [
-            told(name, family, scratch / family / name, table[name], *plan)
+            reported(name, family, scratch / family / name, table[name], *plan)
             for name in some(list(table))
             for family in FAMILIES
         ]
@@ -218,35 +218,36 @@ def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[
         for name in some(WORKING.split())
         for family in FAMILIES
     ]
-    yield outcome("unusual, but sound", found, "trains to its end")
+    yield outcome("unusual, but valid", found, "trains to its end")
     found = [
-        told("ActionsChecked", "disc", scratch / "told", BOUNDS, *quiet),
+        reported("ActionsChecked", "disc", scratch / "told", BOUNDS, *quiet),
         works("ActionsChecked", "disc", scratch / "clipped", "--clip-actions", *quiet),
         works("ActionsChecked", "sac", scratch / "bounded", *quiet),
     ]
-    yield outcome("refuses actions beyond its bounds", found, "named, or within them")
+    yield outcome("raises for actions beyond its bounds", found, "reported, or within bounds")
     found = [_on_threads(name, scratch) for name in some(["StepRaises", "OldStep", "ResetNaN"])]
     yield outcome("several environments, on threads", found, promise)
-    yield outcome("never ends", [_endless(family, scratch) for family in FAMILIES], "said once")
+    yield outcome("never ends", [_endless(family, scratch) for family in FAMILIES], "warns once")
     found = [_check(name) for name in some([*_all(), *WORKING.split()])]
-    yield outcome("disc check", found, "problems are named; what works passes")
+    yield outcome("disc check", found, "problems are reported; valid environments pass")
     found = [_as_process(name, scratch) for name in some(["StepRaises", "OldStep", "ResetNaN"])]
-    yield outcome("in a process of its own", found, promise)
+    yield outcome("in a separate process", found, promise)
 
 
 def _on_threads(name: str, scratch: Path) -> str:
     says = re.sub("step [0-9]+", r"step \\d+", _all()[name])
-    words = ("--num-envs", "2", "--threads", "2", "--eval-every", "0")
-    return told(name, "disc", scratch / "threads" / name, says, *words)
+    cli_args = ("--num-envs", "2", "--threads", "2", "--eval-every", "0")
+    return reported(name, "disc", scratch / "threads" / name, says, *cli_args)
 
 
 def _endless(family: str, scratch: Path) -> str:
-    """An evaluation of episodes without end ends, and says so once."""
+    """An evaluation with endless episodes ends, and warns once."""
     with mock.patch.object(evaluate, "MAX_EPISODE_STEPS", 100):
         path = scratch / family / "Endless"
-        said = train("Endless", family, path, "--eval-every", "64", "--eval-episodes", "2")
-    times = len(re.findall("did not end within 100 steps.*TimeLimit.*--eval-every 0", said.err))
-    return "" if (said.status, times) == (0, 1) else f"said {times} times: {said.err[-300:]!r}"
+        result = train("Endless", family, path, "--eval-every", "64", "--eval-episodes", "2")
+    times = len(re.findall("did not end within 100 steps.*TimeLimit.*--eval-every 0", result.err))
+    once = (result.status, times) == (0, 1)
+    return "" if once else f"warned {times} times: {result.err[-300:]!r}"
 
 
 def _all() -> dict[str, str]:
@@ -254,19 +255,19 @@ def _all() -> dict[str, str]:
 
 
 def _check(name: str) -> str:
-    """`disc check` exits with status 1 where it names a problem, and 0 where training works."""
-    at = "30" if name in _all() else "0"  # what works all the same does so from the start
-    said = command("check", f"{MODULE}:{name}", "--steps", "60", "--env-kwargs", "at", at)
+    """`disc check` exits with status 1 if it reports a problem, and 0 if training works."""
+    at = "30" if name in _all() else "0"  # valid environments are unusual from the start
+    result = command("check", f"{MODULE}:{name}", "--steps", "60", "--env-kwargs", "at", at)
     expected = 1 if name in _all() or name in ("Column", "Unseeded") else 0
-    if said.status == expected and said.quietly and not said.err:
+    if result.status == expected and result.silent and not result.err:
         return ""
-    return f"{name}: status {said.status}, {(said.err or said.out)[-300:]!r}"
+    return f"{name}: status {result.status}, {(result.err or result.out)[-300:]!r}"
 
 
 def _as_process(name: str, scratch: Path) -> str:
-    words = f"train {MODULE}:{name} {PLAN} {FAMILIES['disc']} --eval-every 0 --out".split()
-    result = run([*words, scratch / "process" / name], scratch)
-    if not said_plainly(result):
+    cli_args = f"train {MODULE}:{name} {PLAN} {FAMILIES['disc']} --eval-every 0 --out".split()
+    result = run([*cli_args, scratch / "process" / name], scratch)
+    if not reported_cleanly(result):
         return f"{name}: status {result.returncode}, {result.stderr[-300:]!r}"
     sentence = result.stderr.strip().splitlines()[-1]
     return _complaint(name, "disc", sentence, _all()[name])

@@ -1,4 +1,4 @@
-"""Claims of terabytes, and files without an end, read by a process that may take little memory."""
+"""Files that claim terabytes or never end, read by a process with limited memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from disc.study import spec
 from faults import mutations
 from faults.outcome import Outcome, run
 
-ROOM = 3 * 2**30  # bytes that the process may take beside what it has
-HUGE = 2**40  # which all that must divide it does
+ROOM = 3 * 2**30  # additional bytes that the process may allocate
+HUGE = 2**40  # divisible by all options that must divide it
 
 Trial = tuple[str, Callable[[], Any]]
 
 
 def outcome(scratch: Path) -> Outcome:
-    """Run this module in a process of its own."""
+    """Run this module in a separate process."""
     what = "claims of terabytes, pipes and devices, in 3 GB of memory"
     folder = scratch / "giants"
     folder.mkdir()
@@ -39,7 +39,7 @@ def outcome(scratch: Path) -> Outcome:
 
 
 def main() -> None:
-    """Try all in a folder, and print the outcome."""
+    """Run all trials in a folder, and print the outcome."""
     from faults import strangers
 
     scratch = Path(sys.argv[1])
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def claims(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Options, each beyond what any machine has, one at a time."""
+    """Options that exceed any machine's memory, one at a time."""
     for name, value in config.items():
         if isinstance(value, int) and not isinstance(value, bool):
             yield name, {**config, name: HUGE}
@@ -71,7 +71,7 @@ def claims(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def agents(name: str, path: Path, load: Callable[[Path], Any]) -> Iterator[Trial]:
-    """Policy files that ask for too much, loaded to learn on."""
+    """Policy files with too large options, loaded for continued training."""
     file, copy = policy_file.read(path), path.with_name("giant.disc")
     for option, config in claims(file.info["config"]):
         for envs in (1, HUGE):
@@ -81,7 +81,7 @@ def agents(name: str, path: Path, load: Callable[[Path], Any]) -> Iterator[Trial
 
 
 def going_on(name: str, path: Path, resume: Callable[[Path], None]) -> Iterator[Trial]:
-    """Runs that do."""
+    """Runs with too large options, resumed."""
     whole, copy = directory.read_config(path), path.with_name("giant_run")
     changes: list[dict[str, Any]] = [{"config": config} for _, config in claims(whole["config"])]
     changes += [{name: HUGE} for name in ("num_envs", "threads", "seed")]
@@ -95,7 +95,7 @@ def going_on(name: str, path: Path, resume: Callable[[Path], None]) -> Iterator[
 def endless(
     scratch: Path, saved: Path, trained: Path, resume: Callable[[Path], None]
 ) -> Iterator[Trial]:
-    """Pipes, devices, and holes of a terabyte, where files should be."""
+    """Pipes, devices, and sparse files of a terabyte, in place of files."""
     folder = scratch / "endless"
 
     def hole(path: Path, head: bytes = b"") -> None:
@@ -139,7 +139,7 @@ def endless(
 
 
 def multiplied(scratch: Path) -> Iterator[Trial]:
-    """Small experiments that mean millions of runs."""
+    """Small experiment files that define millions of runs."""
     path = scratch / "many.toml"
     axes = "".join(
         f"{name} = [{', '.join(map(str, range(1, 60)))}]\n"

@@ -1,6 +1,6 @@
-"""Kills: SIGKILL, SIGTERM and Ctrl-C at random moments, resumed until the run is at its end.
+"""Kills: SIGKILL, SIGTERM and Ctrl-C at random moments, resumed until the run is finished.
 
-What comes out must equal the run that nothing happened to, bit for bit.
+The results must equal those of the uninterrupted run, bit for bit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from disc.run import checkpoint, log
 from faults.outcome import Outcome, differences, litter, run, start
 from faults.victim import MOMENTS
 
-KILLS = 60  # of each family, at least
+KILLS = 60  # minimum per family
 SAVES_WITHIN = 10.0  # seconds after SIGTERM
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
@@ -39,31 +39,31 @@ FAMILIES = {
 
 
 class Kill(NamedTuple):
-    """One that landed."""
+    """A signal that was delivered."""
 
     moment: str
     signal: int
-    seconds: float  # until the process had ended
+    seconds: float  # until the process ended
 
 
 def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
     """Both families."""
-    for i, (family, words) in enumerate(FAMILIES.items()):
+    for i, (family, cli_args) in enumerate(FAMILIES.items()):
         folder = scratch / str(i)
         folder.mkdir()
-        yield from kills(folder, rng, family, words, max(3, math.ceil(scale * KILLS)))
+        yield from kills(folder, rng, family, cli_args, max(3, math.ceil(scale * KILLS)))
     for algorithm in ("disc", "sac"):
         yield largest(scratch, rng, algorithm, math.ceil(4 * scale))
-    if scale >= 1:  # it takes 6 GB of memory and 3 GB of disk
+    if scale >= 1:  # needs 6 GB of memory and 3 GB of disk
         yield fullest(scratch, 4)
 
 
 def kills(
-    folder: Path, rng: np.random.Generator, family: str, words: str, wanted: int
+    folder: Path, rng: np.random.Generator, family: str, cli_args: str, wanted: int
 ) -> Iterator[Outcome]:
-    """Runs of one kind, each killed again and again, until enough kills have landed."""
+    """Runs of one kind, each killed repeatedly, until enough signals were delivered."""
     measured = folder / "measured.json"
-    _victim({"measured": str(measured)}, [*words.split(), "--out", "whole"], folder)
+    _victim({"measured": str(measured)}, [*cli_args.split(), "--out", "whole"], folder)
     usual = json.loads(measured.read_text())
     landed: list[Kill] = []
     wrong: list[str] = []
@@ -71,13 +71,13 @@ def kills(
     while len(landed) < wanted:
         runs += 1
         name = f"killed{runs}"
-        landed += chain(folder, rng, [*words.split(), "--out", name], usual)
+        landed += chain(folder, rng, [*cli_args.split(), "--out", name], usual)
         found = [*differences(folder / "whole", folder / name), *litter(folder / name)]
-        found += [f"process {pid} is left" for pid in _left(folder)]
+        found += [f"process {pid} still runs" for pid in _left(folder)]
         wrong += [f"{name}: {', '.join(found)}"] if found else []
     moments = Counter(kill.moment for kill in landed)
     how = ", ".join(f"{count} {moment}" for moment, count in sorted(moments.items()))
-    remark = "; ".join(wrong) or "equal to the uninterrupted run, bit for bit; no litter"
+    remark = "; ".join(wrong) or "equal to the uninterrupted run, bit for bit; no leftover files"
     what = f"{family}: {len(landed)} kills ({how})"
     yield Outcome("kills", what, runs, runs - len(wrong), remark)
     heard = [kill for kill in landed if kill.moment != "starting"]  # the run had begun
@@ -92,13 +92,13 @@ def largest(scratch: Path, rng: np.random.Generator, algorithm: str, tries: int)
     asked = []
     for i in range(tries):
         out = scratch / f"{algorithm}{i}"
-        words = ["train", "humanoid", "--algo", algorithm, "--threads", "1", "--out", str(out)]
-        words += ["--random-steps", "1000"] if algorithm == "sac" else []
-        process = start(words, scratch)
-        while len(log.tail(out / "progress.csv")) < 8:  # five random ones and three others
+        cli_args = ["train", "humanoid", "--algo", algorithm, "--threads", "1", "--out", str(out)]
+        cli_args += ["--random-steps", "1000"] if algorithm == "sac" else []
+        process = start(cli_args, scratch)
+        while len(log.tail(out / "progress.csv")) < 8:  # five with random actions and three others
             time.sleep(0.1)
             if process.poll() is not None:
-                raise RuntimeError(f"{algorithm} failed by itself")
+                raise RuntimeError(f"{algorithm} failed without a signal")
         time.sleep(float(rng.uniform(0.0, 5.0)))
         clock = time.monotonic()
         process.terminate()
@@ -112,7 +112,7 @@ def largest(scratch: Path, rng: np.random.Generator, algorithm: str, tries: int)
 
 
 def fullest(scratch: Path, tries: int) -> Outcome:
-    """Saving the largest replay there is, a full one of SAC's on Humanoid, to the disk itself."""
+    """Saving the largest replay, a full one of SAC on Humanoid, to the disk."""
     with SAC("humanoid") as agent:
         size, replay = agent.config.replay_size, agent.state.replay
         rng = np.random.default_rng(0)
@@ -140,10 +140,10 @@ def fullest(scratch: Path, tries: int) -> Outcome:
 
 
 def chain(
-    folder: Path, rng: np.random.Generator, words: list[str], usual: dict[str, Any]
+    folder: Path, rng: np.random.Generator, cli_args: list[str], usual: dict[str, Any]
 ) -> list[Kill]:
-    """One run to its end: killed, resumed, killed, resumed …"""
-    out, landed = words[-1], list[Kill]()
+    """One run to its end: killed, resumed, killed, resumed, …"""
+    out, landed = cli_args[-1], list[Kill]()
     while True:
         made = (folder / out / "config.json").exists()
         struck = folder / "struck"
@@ -158,38 +158,38 @@ def chain(
             "signal": int(rng.choice(SIGNALS)),
             "struck": str(struck),
         }
-        command = ["resume", out, "--threads", "1"] if made else words
+        command = ["resume", out, "--threads", "1"] if made else cli_args
         if (folder / out).exists() and not made:
             (folder / out).rmdir()  # killed before anything was written
         status, ended = _victim(task, command, folder)
         if status == 0:
             return landed
         if not struck.exists():
-            if _at_end(folder / out, words):
+            if _at_end(folder / out, cli_args):
                 return landed
-            raise RuntimeError(f"a process failed by itself with status {status}: {task}")
+            raise RuntimeError(f"a process failed without a signal, status {status}: {task}")
         after = ended - float(struck.read_text() or ended)
         landed.append(Kill(moment, task["signal"], after))
 
 
-def _at_end(out: Path, words: list[str]) -> bool:
-    """Whether the run was saved at its last step, so that there is nothing to resume."""
-    steps = int(words[words.index("--steps") + 1])
+def _at_end(out: Path, cli_args: list[str]) -> bool:
+    """Whether the run was saved at its last step, so there is nothing to resume."""
+    steps = int(cli_args[cli_args.index("--steps") + 1])
     return (out / "checkpoints" / f"step_{steps:012d}.safetensors").exists()
 
 
-def _victim(task: dict[str, Any], words: list[str], folder: Path) -> tuple[int, float]:
-    found = run([json.dumps(task), *words], folder, module="faults.victim")
+def _victim(task: dict[str, Any], cli_args: list[str], folder: Path) -> tuple[int, float]:
+    found = run([json.dumps(task), *cli_args], folder, module="faults.victim")
     return found.returncode, time.time()
 
 
 def _left(folder: Path) -> list[str]:
-    """Processes that still have to do with a folder."""
+    """Processes that still use a folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if str(folder).encode() in process.read_bytes():
                 found.append(process.parent.name)
         except OSError:
-            continue  # it has just ended
+            continue  # it just ended
     return found

@@ -1,4 +1,4 @@
-"""Load: many runs at once, many after another, one for hours, and replays beyond memory."""
+"""Load: many runs in parallel, many in sequence, one for hours, and replays beyond memory."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ PLAN: dict[str, Any] = {"eval_every": 512, "eval_episodes": 2, "checkpoint_every
 
 
 def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
-    """All of it; at full scale the soaks are left in `results/`."""
+    """All parts; at full scale the soaks are written to `results/`."""
     yield at_once(scratch, max(2, math.ceil(scale * AT_ONCE)), int(rng.integers(1000)))
     results = ROOT / "results" if scale >= 1 else scratch
     samples: list[soak.Sample] = []
-    for kind in soak.KINDS if scale >= 1 else ("short", "disc", "sac"):  # it takes many to differ
+    for kind in soak.KINDS if scale >= 1 else ("short", "disc", "sac"):  # "different" needs many
         found, outcome = soaked(scratch, kind, scale)
         samples += found
         yield outcome
@@ -62,14 +62,14 @@ def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[
 
 
 def at_once(scratch: Path, count: int, seed: int) -> Outcome:
-    """So many `disc train` at once, each compared with the same run alone."""
+    """`count` parallel `disc train`, each compared with the same run alone."""
     names = list(AGENTS)
     runs = [(names[i % len(names)], seed + i) for i in range(count)]
     processes: list[subprocess.Popen[bytes]] = []
     for name, own_seed in runs:
         options = {"algo": name, "seed": own_seed, "steps": _steps(name), "threads": 1}
-        words = _words({**options, **OPTIONS[name], **PLAN, "out": f"at_once_{own_seed}"})
-        processes.append(start(["train", "Hopper-v5", *words], scratch))
+        cli_args = _cli_args({**options, **OPTIONS[name], **PLAN, "out": f"at_once_{own_seed}"})
+        processes.append(start(["train", "Hopper-v5", *cli_args], scratch))
     wrong = []
     for (name, own_seed), process in zip(runs, processes, strict=True):
         if status := process.wait(count * PATIENCE):
@@ -80,32 +80,32 @@ def at_once(scratch: Path, count: int, seed: int) -> Outcome:
             agent.learn(_steps(name), out=alone, progress=False, **PLAN)
         if found := differences(alone, scratch / f"at_once_{own_seed}"):
             wrong.append(f"{name} with seed {own_seed}: {', '.join(found[:3])}")
-    remark = "; ".join(wrong) or f"on {host.available_cores()} cores; equal to the bit"
-    return Outcome("load", f"{count} runs at once", count, count - len(wrong), remark)
+    remark = "; ".join(wrong) or f"on {host.available_cores()} cores; equal bit for bit"
+    return Outcome("load", f"{count} runs in parallel", count, count - len(wrong), remark)
 
 
 def _steps(name: str) -> int:
     return 4 * int(OPTIONS[name]["horizon"])
 
 
-def _words(options: dict[str, Any]) -> list[str]:
+def _cli_args(options: dict[str, Any]) -> list[str]:
     """Options for the command line."""
-    words = []
+    cli_args = []
     for name, value in options.items():
         several = value if isinstance(value, tuple) else (value,)
-        words += [f"--{name.replace('_', '-')}", *map(str, several)]
-    return words
+        cli_args += [f"--{name.replace('_', '-')}", *map(str, several)]
+    return cli_args
 
 
 def soaked(scratch: Path, kind: str, scale: float) -> tuple[list[soak.Sample], Outcome]:
-    """A soak in a process of its own, and whether it was flat."""
+    """A soak in a separate process, and whether memory stayed flat."""
     title, unit, whole = soak.KINDS[kind]
     count, file = max(10, math.ceil(scale * whole)), scratch / f"{kind}.csv"
-    words: list[str | Path] = [kind, str(count), file]
-    done = run(words, scratch, module="faults.soak", timeout=6 * PATIENCE)
+    cli_args: list[str | Path] = [kind, str(count), file]
+    done = run(cli_args, scratch, module="faults.soak", timeout=6 * PATIENCE)
     what = f"{title}: {count:,} {unit}"
     if done.returncode:
-        last = (done.stderr.strip() or "nothing said").splitlines()[-1]
+        last = (done.stderr.strip() or "no output").splitlines()[-1]
         return [], Outcome("load", what, 1, 0, f"status {done.returncode}: {last}")
     samples = soak.read(file)
     found = soak.growth(samples)
@@ -117,7 +117,7 @@ def soaked(scratch: Path, kind: str, scale: float) -> tuple[list[soak.Sample], O
 
 
 def refused() -> Outcome:
-    """Replays that do not fit, by little or by much: told with the arithmetic, and never made."""
+    """Replays that do not fit: an error with the sizes, and nothing is allocated."""
     maker = Maker("Hopper-v5")
     env = maker.make()
     steps = (host.available_memory() or 10**12) // replays.transition_bytes(
@@ -139,24 +139,24 @@ def refused() -> Outcome:
         **{name: {"replay_size": steps} for name in ("ddpg", "td3", "sac", "sql")},
     }
     tried = [*absurd.items(), ("disc", {"horizon": 2**44}), *just.items()]
-    wrong = [f"{n} {x}: {said}" for n, x in tried if not _sums_up(said := _refusal(n, x))]
+    wrong = [f"{n} {x}: {message}" for n, x in tried if not _sums_up(message := _refusal(n, x))]
     remark = "; ".join(wrong) or _refusal("sac", absurd["sac"])
     return Outcome("load", "a replay beyond memory", len(tried), len(tried) - len(wrong), remark)
 
 
 def _refusal(name: str, options: dict[str, Any]) -> str:
-    """What is said about an agent with such options."""
+    """The error message for an agent with such options."""
     before = soak.sample("", 0).memory
     try:
         AGENTS[name]("Hopper-v5", **options).close()
     except DiscError as error:
         grown = soak.sample("", 0).memory - before
-        return str(error) if grown < 100 else f"{grown:,.0f} MB were taken before it was refused"
+        return str(error) if grown < 100 else f"{grown:,.0f} MB were allocated before the error"
     except Exception as error:
         return repr(error)
-    return "made after all"
+    return "no error"
 
 
-def _sums_up(said: str) -> bool:
-    """Whether a refusal says what is needed, what there is, and what to lower."""
-    return all(word in said for word in (" takes ", " free; lower "))
+def _sums_up(message: str) -> bool:
+    """Whether a message has the needed and the free memory, and the option to lower."""
+    return all(word in message for word in (" takes ", " free; lower "))

@@ -1,4 +1,4 @@
-"""Changes that a stranger, or a bad disk, makes to a file: to its bytes, its JSON, its arrays."""
+"""Mutations of untrusted or damaged files: of their bytes, JSON and arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disc import storage
 Arrays = dict[str, np.ndarray[Any, Any]]
 Item = TypeVar("Item")
 
-DEEP, LONG = "@DEEP@", "@LONG@"  # stand for what `json.dumps` can't write
+DEEP, LONG = "@DEEP@", "@LONG@"  # placeholders for values that `json.dumps` can't write
 LITERALS = {f'"{DEEP}"': "[" * 100_000 + "]" * 100_000, f'"{LONG}"': "9" * 5_000}
 
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -38,12 +38,12 @@ SHAPES: Sequence[Any] = (
 
 
 def one(rng: np.random.Generator, items: Sequence[Item]) -> Item:
-    """One of some things."""
+    """A random item."""
     return items[int(rng.integers(len(items)))]
 
 
 def hostile(rng: np.random.Generator) -> Any:
-    """A value that nobody expects."""
+    """An unexpected value."""
     return copy.deepcopy(one(rng, one(rng, (TEXTS, NUMBERS, SHAPES))))
 
 
@@ -51,7 +51,7 @@ def hostile(rng: np.random.Generator) -> Any:
 
 
 def damaged(data: bytes, rng: np.random.Generator) -> bytes:
-    """Other bytes: some flipped, cut off, put in, moved, or a length that claims terabytes."""
+    """Mutated bytes: flipped, truncated, inserted, moved, or a length that claims terabytes."""
     kind, size = int(rng.integers(7)), len(data)
     start, stop = sorted(int(x) for x in rng.integers(size + 1, size=2))
     if kind == 0:
@@ -81,7 +81,7 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """All pairs of a container and a key in it, at any depth."""
+    """All pairs of a container and one of its keys, at any depth."""
     keys = value.keys() if isinstance(value, dict) else range(len(value))
     for key in keys:
         yield value, key
@@ -90,7 +90,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def changed(value: Any, rng: np.random.Generator) -> Any:
-    """A copy of a JSON value in which one thing, or a few, are others, gone or more."""
+    """A copy of a JSON value with one or a few entries changed, removed or added."""
     value = json.loads(json.dumps(value))
     for _ in range(1 + int(rng.integers(6) == 0) * 3):
         container, key = one(rng, list(places(value)))
@@ -111,7 +111,7 @@ def changed(value: Any, rng: np.random.Generator) -> Any:
 
 
 def text(value: Any) -> str:
-    """JSON, the unwritable included."""
+    """JSON, with placeholders replaced."""
     written = json.dumps(value)
     for name, literal in LITERALS.items():
         written = written.replace(name, literal)
@@ -122,7 +122,7 @@ def text(value: Any) -> str:
 
 
 def altered(arrays: Arrays, rng: np.random.Generator) -> Arrays:
-    """The arrays with one, or a few, of another type or shape, with odd numbers, gone or new."""
+    """The arrays with one or a few retyped, reshaped, with odd values, removed or added."""
     arrays = dict(arrays)
     for _ in range(1 + int(rng.integers(6) == 0) * 3):
         name = one(rng, sorted(arrays))
@@ -180,7 +180,7 @@ def _filled(array: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray
 
 
 def write(path: Path, arrays: Arrays, header: Any) -> None:
-    """A file whose checksum is right, whatever it holds."""
-    said = text(header)
-    checksum = storage._checksum(arrays, said)
-    path.write_bytes(save(arrays, metadata={"disc": said, "crc32": str(checksum)}))
+    """Write a file with a correct checksum."""
+    encoded = text(header)
+    checksum = storage._checksum(arrays, encoded)
+    path.write_bytes(save(arrays, metadata={"disc": encoded, "crc32": str(checksum)}))

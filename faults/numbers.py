@@ -1,8 +1,7 @@
-"""Numbers that are none: seen in the iteration in which they arise, written down, gone back from.
+"""Non-finite values: detected in the iteration in which they arise, dumped, rolled back.
 
-Every algorithm is trained by the command line while its updates are spoiled: one entry of one
-array becomes a NaN or an infinity, anywhere in what an update changes; or rewards are so large
-that a loss overflows by itself.
+Every algorithm is trained from the command line while its updates are corrupted: one entry of one
+array that an update changes becomes NaN or infinity; or rewards are so large that a loss overflows.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from faults import broken
 from faults.environments import command
 from faults.outcome import Outcome
 
-STEPS, EVERY, BAD = 256, 64, 192  # in all, in an iteration, after the spoiled update
+STEPS, EVERY, BAD = 256, 64, 192  # total, per iteration, after the corrupted update
 BATCHES = "--gradient-steps 4 --epochs 1"
 ROUNDS = (
     "--steps-per-update 16 --updates-per-step 0.125 --random-steps 48 --replay-size 256 "
@@ -47,13 +46,13 @@ OPTIONS = {
     "sac": ROUNDS,
     "sql": ROUNDS,
 }
-MEANT = ("state/['returns']", "state/['lengths']", "replay/log_std")  # NaN where there is nothing
+MEANT = ("state/['returns']", "state/['lengths']", "replay/log_std")  # NaN marks empty entries
 
 Spoil = Callable[[Any, Any, Any], tuple[Any, Any]]  # (config, state, metrics) → state, metrics
 
 
-def train(algo: str, path: Path, spoil: Spoil, *words: str, env: str = "Sound") -> Any:
-    """`disc train` with updates that end in `spoil`."""
+def train(algo: str, path: Path, spoil: Spoil, *cli_args: str, env: str = "Sound") -> Any:
+    """`disc train` with `spoil` applied after each update."""
     module: Any = AGENTS[algo].algorithm
     update = module.update
 
@@ -64,11 +63,11 @@ def train(algo: str, path: Path, spoil: Spoil, *words: str, env: str = "Sound") 
     options = f"--algo {algo} {plan} {OPTIONS[algo]} --eval-every 0 --threads 1".split()
     drawing = dict.fromkeys(("curves", "diagnostics"), mock.DEFAULT)
     with mock.patch.object(module, "update", spoiled), mock.patch.multiple(plots, **drawing):
-        return command("train", f"{broken.__name__}:{env}", *options, *words, "--out", path)
+        return command("train", f"{broken.__name__}:{env}", *options, *cli_args, "--out", path)
 
 
 def moving(state: Any) -> tuple[list[tuple[str, jax.Array]], Callable[[list[Any]], Any]]:
-    """All arrays of floats that updates change, and what makes a state of them."""
+    """All float arrays that updates change, and a function that makes a state of them."""
     names = [x.name for x in dataclasses.fields(state) if x.name not in ("replay", "bounds")]
     fields = {name: getattr(state, name) for name in names}
     leaves, tree = jax.tree_util.tree_flatten_with_path(fields)
@@ -80,12 +79,12 @@ def moving(state: Any) -> tuple[list[tuple[str, jax.Array]], Callable[[list[Any]
 
 
 def spoiling(which: float, value: float, above: float = 0.0) -> Spoil:
-    """One entry of one array after step BAD, or after the last round before it.
+    """Corrupt one entry of one array after step BAD, or after the last update before it.
 
     Args:
-        which: of the arrays, as a share of them.
-        value: what the entry becomes.
-        above: not where the first learning rate or KL limit is at most this.
+        which: position of the array among all arrays, as a fraction.
+        value: new value of the entry.
+        above: only if the first learning rate or KL limit is above this.
     """
 
     def spoil(config: Any, state: Any, metrics: Any) -> tuple[Any, Any]:
@@ -106,33 +105,33 @@ def spoiling(which: float, value: float, above: float = 0.0) -> Spoil:
 
 
 def step_size(config: Any) -> float:
-    """The option that `smaller` halves."""
+    """The option that `with_halved_steps` halves."""
     name = next(n for n in vars(config) if "learning_rate" in n or "_kl" in n)
     return float(getattr(config, name))
 
 
 def nothing(config: Any, state: Any, metrics: Any) -> tuple[Any, Any]:
-    """Spoil nothing."""
+    """Corrupt nothing."""
     return state, metrics
 
 
 def stops(algo: str, path: Path, spoil: Spoil) -> str:
-    """What went wrong where a run should stop with a dump and its checkpoints whole."""
-    said = train(algo, path, spoil)
+    """Check that a run stops with a dump and good checkpoints; returns what went wrong."""
+    result = train(algo, path, spoil)
     wanted = r"^disc: the update at step ([\d,]+) gave a number that is not finite \(.+\); "
-    if said.status != 2 or not (match := re.search(wanted, said.sentence)):
-        return f"{algo}: status {said.status}, {said.err[-300:]!r}"
+    if result.status != 2 or not (match := re.search(wanted, result.sentence)):
+        return f"{algo}: status {result.status}, {result.err[-300:]!r}"
     step = int(match[1].replace(",", ""))
     dump = json.loads((path / DUMP).read_text())
     if not BAD - EVERY < step <= BAD or dump["step"] != step:
-        return f"{algo}: seen at step {step} only"
+        return f"{algo}: detected only at step {step}"
     if not (dump["arrays"] or dump["metrics"]) or "reward" not in dump["batch"]:
-        return f"{algo}: the dump says {dump}"
-    return _whole(algo, path) or _goes_on(algo, path)
+        return f"{algo}: the dump is {dump}"
+    return _whole(algo, path) or _resumes(algo, path)
 
 
 def _whole(algo: str, path: Path) -> str:
-    """What is not finite in a run's checkpoints, or which is missing."""
+    """Non-finite arrays in a run's checkpoints, or missing checkpoints."""
     found = sorted((path / "checkpoints").iterdir())
     if [int(re.sub(r"\D", "", file.name)) for file in found] != [BAD - 2 * EVERY, BAD - EVERY]:
         return f"{algo}: the checkpoints are {[file.name for file in found]}"
@@ -140,7 +139,7 @@ def _whole(algo: str, path: Path) -> str:
 
 
 def _finite(algo: str, files: list[Path]) -> str:
-    """What is not finite in some checkpoints."""
+    """Non-finite arrays in some checkpoints."""
     for file in files:
         for name, array in load_file(file).items():
             if array.dtype.kind == "f" and not np.isfinite(array).all() and name not in MEANT:
@@ -148,27 +147,27 @@ def _finite(algo: str, files: list[Path]) -> str:
     return ""
 
 
-def _goes_on(algo: str, path: Path) -> str:
+def _resumes(algo: str, path: Path) -> str:
     agent = disc.resume(path, env=broken.Sound, progress=False)
-    return "" if agent.state.step == STEPS else f"{algo}: went on to {agent.state.step}"
+    return "" if agent.state.step == STEPS else f"{algo}: resumed to {agent.state.step}"
 
 
 def rolls_back(algo: str, path: Path) -> str:
-    """What went wrong where a run should go back, say so, and end with a smaller step."""
+    """Check that a run rolls back with half the step size; returns what went wrong."""
     size = step_size(AGENTS[algo].algorithm.Config())
-    said = train(algo, path, spoiling(0.0, np.nan, 0.75 * size), "--on-nan", "rollback")
-    words = f"Back to step {BAD - EVERY} with half the step size"
+    result = train(algo, path, spoiling(0.0, np.nan, 0.75 * size), "--on-nan", "rollback")
+    wanted = f"Back to step {BAD - EVERY} with half the step size"
     config = json.loads((path / "config.json").read_text())
     rows = log.read_progress(path / "progress.csv")
     halved = step_size(AGENTS[algo].algorithm.Config(**_lists(config["config"])))
     good = (
-        said.status == 0
-        and said.err.count(words) == 1
+        result.status == 0
+        and result.err.count(wanted) == 1
         and halved == 0.5 * size
         and [row["step"] for row in rows] == list(range(EVERY, STEPS + 1, EVERY))
         and (path / DUMP).exists()
     )
-    return "" if good else f"{algo}: status {said.status}, {said.err[-300:]!r}"
+    return "" if good else f"{algo}: status {result.status}, {result.err[-300:]!r}"
 
 
 def _lists(options: dict[str, Any]) -> dict[str, Any]:
@@ -176,17 +175,17 @@ def _lists(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def overflows(algo: str, path: Path) -> str:
-    """What went wrong with rewards of 1e38: seen in its iteration, or finite to the end."""
-    said = train(algo, path, nothing, env="RewardEnormous")
-    seen = said.status == 2 and "gave a number that is not finite" in said.sentence
-    if said.status and not seen:
-        return f"{algo}: status {said.status}, {said.err[-300:]!r}"
+    """Rewards of 1e38: detected in its iteration, or finite to the end; what went wrong."""
+    result = train(algo, path, nothing, env="RewardEnormous")
+    seen = result.status == 2 and "gave a number that is not finite" in result.sentence
+    if result.status and not seen:
+        return f"{algo}: status {result.status}, {result.err[-300:]!r}"
     return _finite(algo, sorted((path / "checkpoints").iterdir()))
 
 
 def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
-    """Spoil every algorithm's updates; the scale says how many arrays of each."""
-    promise = "seen in its iteration, dumped, checkpoints finite, goes on"
+    """Corrupt every algorithm's updates; the scale sets the number of arrays of each."""
+    promise = "detected in its iteration, dumped, checkpoints finite, resumes"
     for algo in AGENTS:
         found = []
         for i in range(max(1, round(5 * scale))):
@@ -195,9 +194,9 @@ def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[
             found.append(stops(algo, path, spoiling(float(rng.random()), value)))
         yield outcome(f"{algo}: one entry of one array", found, promise)
     found = [rolls_back(algo, scratch / algo / "back") for algo in AGENTS]
-    yield outcome("--on-nan rollback", found, "goes back, says so, ends with half the step")
+    yield outcome("--on-nan rollback", found, "rolls back, reports it, ends with half the step")
     found = [overflows(algo, scratch / algo / "huge") for algo in AGENTS]
-    yield outcome("rewards of 1e38", found, "seen in its iteration, or finite to the end")
+    yield outcome("rewards of 1e38", found, "detected in its iteration, or finite to the end")
 
 
 def outcome(what: str, complaints: list[str], promise: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""What a part of the campaign tried, and how often the promise held."""
+"""Outcomes of the campaign: the number of trials, and how many went as promised."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Outcome(NamedTuple):
     """One line of the table."""
 
     part: str  # kills, disks, …
-    what: str  # was tried
+    what: str  # the fault
     tried: int
     held: int  # times that it went as promised
-    remark: str = ""  # what was promised, or what went wrong instead
+    remark: str = ""  # the promise, or what went wrong instead
 
     @property
     def good(self) -> bool:
@@ -34,37 +34,37 @@ class Outcome(NamedTuple):
 
 
 def run(
-    words: Sequence[str | Path], folder: Path, module: str = "disc", **options: Any
+    cli_args: Sequence[str | Path], folder: Path, module: str = "disc", **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m MODULE WORDS…` in a folder, to its end, on one core of XLA's."""
-    command = [sys.executable, "-m", module, *map(str, words)]
+    """Run `python -m MODULE ARGS…` in a folder to its end, with XLA on one core."""
+    command = [sys.executable, "-m", module, *map(str, cli_args)]
     settings = {"cwd": folder, "env": environment(), "timeout": PATIENCE, **options}
     return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
 
 
-def start(words: Sequence[str | Path], folder: Path) -> subprocess.Popen[bytes]:
-    """Begin `python -m disc WORDS…` in a folder, quietly."""
-    command = [sys.executable, "-m", "disc", *map(str, words)]
+def start(cli_args: Sequence[str | Path], folder: Path) -> subprocess.Popen[bytes]:
+    """Start `python -m disc ARGS…` in a folder, without output."""
+    command = [sys.executable, "-m", "disc", *map(str, cli_args)]
     null = subprocess.DEVNULL
     return subprocess.Popen(command, cwd=folder, env=environment(), stdout=null, stderr=null)
 
 
 def environment() -> dict[str, str]:
-    """The variables of a process that is to find this checkout, also from another folder."""
+    """Environment variables with which a process in another folder finds this checkout."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def said_plainly(result: subprocess.CompletedProcess[str]) -> bool:
+def reported_cleanly(result: subprocess.CompletedProcess[str]) -> bool:
     """Whether a command ended with status 2 and a sentence instead of a stack trace."""
     return result.returncode == 2 and "disc: " in result.stderr and "Traceback" not in result.stderr
 
 
 def differences(first: Path, second: Path) -> list[str]:
-    """Names of all that differs between two run directories; times are left out.
+    """Names of all differences between two run directories, except times.
 
-    Compared are the newest checkpoint (networks, optimisers, statistics, replay, episodes under
-    way), the policy file and the record, bit for bit.
+    Compares the newest checkpoint (networks, optimisers, statistics, replay, current episodes),
+    the policy file and the record, bit for bit.
     """
     found = []
     newest = [max((run / "checkpoints").glob("step_*")) for run in (first, second)]
@@ -87,7 +87,7 @@ def _same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def litter(run: Path) -> list[str]:
-    """Files in a run directory that do not belong there, and a record's half row."""
+    """Files that do not belong in a run directory, or a partly written row of its record."""
     expected = {"config.json", "progress.csv", "policy.disc", "curve.png", "weights.png"}
     found = [
         str(path.relative_to(run))

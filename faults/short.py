@@ -1,4 +1,4 @@
-"""Short runs of both families, for faults that come by the dozen."""
+"""Short runs of both families, for faults with many trials."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 def train(family: str, out: Path, **more: Any) -> None:
-    """Train in a run directory; `more` goes to `learn`."""
+    """Train in a run directory; `more` is passed to `learn`."""
     options = FAMILIES[family]
     with AGENTS[family]("Hopper-v5", threads=1, **options) as agent:
         agent.learn(STEPS, out=out, **PLAN, **more)
 
 
 def smallest(family: str, out: Path) -> Path:
-    """A checkpoint of few bytes."""
+    """A small checkpoint."""
     options: dict[str, Any] = {"disc": {"gradient_steps": 1}, "sac": {"random_steps": 0}}[family]
     with AGENTS[family]("Pendulum-v1", threads=1, horizon=4, widths=(2,), **options) as agent:
         agent.learn(8, out=out, progress=False, eval_every=0, checkpoint_every=4)
@@ -42,6 +42,6 @@ def smallest(family: str, out: Path) -> Path:
 
 
 def stopped(family: str, out: Path) -> Path:
-    """A run that was stopped between two checkpoints, with two behind it."""
+    """A run that was stopped between two checkpoints, and has saved two."""
     train(family, out, callbacks=[lambda agent, row: row["step"] < 0.75 * STEPS])
     return out

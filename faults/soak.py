@@ -1,7 +1,7 @@
-"""`python -m faults.soak KIND COUNT FILE`: what a process holds while it trains on.
+"""`python -m faults.soak KIND COUNT FILE`: resources of a process during long training.
 
-Many short runs, or one of as many iterations as eight hours have; memory, open files, threads and
-memory maps are written down along the way.
+Many short runs, or one with the iterations of eight hours; memory, open files, threads and memory
+maps are recorded along the way.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from disc.run.agent import AGENTS, Agent
 from disc.types import Metrics
 from faults.broken import Sound
 
-SAMPLES = 100  # of a soak
-WARM_UP = 1 / 3  # of it, in which programs are compiled and the replay fills
-GROWTH = 0.05  # of memory and maps over the rest that still counts as flat
+SAMPLES = 100  # per soak
+WARM_UP = 1 / 3  # fraction in which programs are compiled and the replay fills
+GROWTH = 0.05  # of memory and maps after that, up to which they count as flat
 
 TINY: dict[str, dict[str, Any]] = {
     "disc": {"horizon": 16, "gradient_steps": 2, "epochs": 1, "widths": (8, 8)},
@@ -57,36 +57,36 @@ KINDS = {
     "disc": Kind("one long run of DISC", "iterations", 11_000),
     "sac": Kind("one long run of SAC", "iterations", 20_000),
 }
-"""DISC takes some 800 steps of Hopper-v5 a second, which in eight hours are 11,000 batches of
-2,048; SAC 140, which are 20,000 iterations of 200."""
+"""DISC runs at some 800 steps of Hopper-v5 per second, which in eight hours are 11,000 batches of
+2,048; SAC at 140, which are 20,000 iterations of 200."""
 
 
 class Sample(NamedTuple):
-    """What a process holds."""
+    """Resources of a process."""
 
     kind: str
     at: int  # runs or iterations done
-    memory: float  # of its own, resident, MB
+    memory: float  # private, resident, MB
     files: int  # open
     threads: int
     maps: int  # of memory
 
 
 def sample(kind: str, at: int) -> Sample:
-    """What this process holds just now."""
+    """Current resources of this process."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return Sample(
         kind,
         at,
         round(int(status["RssAnon"].split()[0]) * 1024 / 1e6, 3),
-        len(os.listdir("/proc/self/fd")) - 1,  # less the one that looks
+        len(os.listdir("/proc/self/fd")) - 1,  # without the one used for listing
         int(status["Threads"]),
         Path("/proc/self/maps").read_bytes().count(b"\n"),
     )
 
 
 def soak(kind: str, count: int, folder: Path) -> Iterator[Sample]:
-    """Train, and sample along the way; nothing stays in the folder."""
+    """Train, and sample along the way; the folder is empty afterwards."""
     every = max(1, count // SAMPLES)
     if kind in ("disc", "sac"):
         yield from _long(kind, count, every, folder)
@@ -98,7 +98,7 @@ def soak(kind: str, count: int, folder: Path) -> Iterator[Sample]:
 
 
 def _short(i: int, run: Path) -> None:
-    """Make, train, save, load, act, resume, draw and close an agent; of each family in turn."""
+    """Make, train, save, load, run, resume, plot and close an agent; of each family in turn."""
     name = ("disc", "sac")[i % 2]
     plan: dict[str, Any] = {"eval_every": 32, "eval_episodes": 1, "progress": False}
     with AGENTS[name]("Hopper-v5", seed=i, threads=1, **TINY[name]) as agent:
@@ -116,7 +116,7 @@ def _short(i: int, run: Path) -> None:
 
 
 def _different(i: int, run: Path) -> None:
-    """Train an agent with options of its own, which need programs of their own."""
+    """Train an agent with unique options, which need new compiled programs."""
     name = ("disc", "sac")[i % 2]
     options = {**TINY[name], "learning_rate": 1e-4 * (1 + i / 1000)}
     with AGENTS[name](Sound, seed=i, threads=1, **options) as agent:
@@ -146,21 +146,21 @@ def _long(kind: str, count: int, every: int, folder: Path) -> Iterator[Sample]:
 
 
 class Growth(NamedTuple):
-    """By how much a soak grew after its warm-up; below 0 if it shrank."""
+    """Growth of a soak after its warm-up; negative if it shrank."""
 
-    memory: float  # as a share
-    maps: float  # as a share
+    memory: float  # as a fraction
+    maps: float  # as a fraction
     files: int
     threads: int
 
     @property
     def flat(self) -> bool:
-        """Whether that is next to nothing."""
+        """Whether the growth is negligible."""
         return max(self.memory, self.maps) < GROWTH and max(self.files, self.threads) <= 0
 
 
 def growth(samples: Sequence[Sample]) -> Growth:
-    """How a soak grew: twice what the peak of the second half of the rest is above the first's."""
+    """Growth after the warm-up: twice the increase of the peak from its first to second half."""
     rest = [x for x in samples if x.at > WARM_UP * samples[-1].at]
     halves = rest[: len(rest) // 2], rest[len(rest) // 2 :]
 
@@ -176,27 +176,27 @@ def growth(samples: Sequence[Sample]) -> Growth:
 
 
 def write(samples: Sequence[Sample], out: Path) -> None:
-    """A CSV."""
+    """Write the samples as CSV."""
     with open(out, "w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([Sample._fields, *samples])
 
 
 def read(path: Path) -> list[Sample]:
-    """What `write` wrote."""
+    """Read the output of `write`."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))[1:]
     return [Sample(row[0], int(row[1]), float(row[2]), *map(int, row[3:])) for row in rows]
 
 
 PANELS = {
-    "memory of its own, MB": {"memory": "memory"},
-    "how many": {"threads": "threads", "files": "open files"},
+    "private memory, MB": {"memory": "memory"},
+    "count": {"threads": "threads", "files": "open files"},
     "memory maps": {"maps": "maps"},
 }
 
 
 def draw(samples: Sequence[Sample], out: Path) -> None:
-    """What each soak held against what was done, on the same scales."""
+    """Plot the resources of each soak over its progress, on the same scales."""
     soaks = {k: list(group) for k, group in itertools.groupby(samples, lambda x: x.kind)}
     figure, grid = plots.panels(len(soaks), 3.2 * len(soaks), len(PANELS))
     panels = iter(grid)

@@ -1,7 +1,6 @@
-"""Files from strangers: whatever is in them, the end is a clear error or something that works.
+"""Untrusted files: whatever their contents, the result is a clear error or a working object.
 
-Loading never runs code, crashes, hangs, takes more memory than there is, or leads out of the
-directory that was named.
+Loading never runs code, crashes, hangs, exceeds the memory, or leaves the given directory.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from disc.types import DiscError
 from faults import giants, mutations, studies
 from faults.outcome import Outcome
 
-ENV = "Pendulum-v1"  # quick to make
-SECONDS = 5.0  # of computing, in which a file must be read
-PATIENCE = 60  # seconds after which it hangs, however busy the machine is
-MEMORY = 400_000  # kB by which reading one may make the process grow
-LONGEST = 3_000  # characters of an error
+ENV = "Pendulum-v1"  # fast to make
+SECONDS = 5.0  # maximum CPU time to read a file
+PATIENCE = 60  # seconds after which it counts as hanging, even on a busy machine
+MEMORY = 400_000  # maximum kB that reading a file may allocate
+LONGEST = 3_000  # maximum characters of an error
 
 BATCH = {"horizon": 64, "gradient_steps": 4, "epochs": 1, "widths": (8, 8)}
 OFF = {"horizon": 64, "steps_per_update": 8, "random_steps": 8, "replay_size": 80, "widths": (8, 8)}
@@ -54,11 +53,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 KINDS = {"gaussian": "disc", "deterministic": "ddpg", "squashed": "sac", "sampler": "sql"}
 
-Trial = tuple[str, Callable[[], Any]]  # what it is, for whoever looks into a loss, and itself
+Trial = tuple[str, Callable[[], Any]]  # a description, for debugging, and the function
 
 
 def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
-    """Read thousands of files that somebody changed."""
+    """Read thousands of modified files."""
     for what, trials in lines(scratch, rng, scale, ("disc", "trust-pcl", "sac")):
         yield tally(what, trials)
     yield giants.outcome(scratch)
@@ -67,13 +66,13 @@ def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[
 def lines(
     scratch: Path, rng: np.random.Generator, scale: float, trained: Sequence[str]
 ) -> Iterator[tuple[str, Iterator[Trial]]]:
-    """What is tried in this process, by its name in the table.
+    """The trials in this process, by their names in the table.
 
     Args:
         scratch: an empty folder.
         rng: chooses the changes.
-        scale: of the numbers of files.
-        trained: the algorithms whose runs are changed.
+        scale: factor of the number of files.
+        trained: the algorithms whose runs are modified.
     """
     count, few = (max(5, round(n * scale)) for n in (1500, 150))
     for kind, name in KINDS.items():
@@ -93,7 +92,7 @@ def lines(
 
 
 def tally(what: str, trials: Iterator[Trial]) -> Outcome:
-    """Try all, and say how many ended well."""
+    """Run all trials and count the good ones."""
     tried, losses = 0, []
     for name, trial in trials:
         tried += 1
@@ -105,7 +104,7 @@ def tally(what: str, trials: Iterator[Trial]) -> Outcome:
 
 
 def attempt(trial: Callable[[], Any]) -> str:
-    """What went wrong; nothing if it worked, or ended in one readable sentence."""
+    """What went wrong; empty if it worked, or ended with a readable one-sentence error."""
 
     def stop(*_: Any) -> None:
         raise TimeoutError("hangs")
@@ -116,9 +115,9 @@ def attempt(trial: Callable[[], Any]) -> str:
     try:
         trial()
     except DiscError as error:
-        said = str(error)
-        if not said.isprintable() or len(said) > LONGEST or not said.endswith("."):
-            return f"says {said[:200]!r}"
+        message = str(error)
+        if not message.isprintable() or len(message) > LONGEST or not message.endswith("."):
+            return f"has the message {message[:200]!r}"
     except Exception as error:
         return f"raises {type(error).__name__}: {str(error)[:200]}"
     finally:
@@ -147,7 +146,7 @@ def save(scratch: Path, name: str) -> Path:
 
 
 def damaged_policies(path: Path, rng: np.random.Generator, count: int) -> Iterator[Trial]:
-    """Files with other bytes."""
+    """Files with modified bytes."""
     data, copy = path.read_bytes(), path.with_name("damaged.disc")
     for i in range(count):
         copy.write_bytes(mutations.damaged(data, rng))
@@ -157,14 +156,14 @@ def damaged_policies(path: Path, rng: np.random.Generator, count: int) -> Iterat
 def changed_policies(
     path: Path, rng: np.random.Generator, count: int, header: bool
 ) -> Iterator[Trial]:
-    """Files that say something else, with the right checksum; each is described as well."""
+    """Files with modified contents and correct checksums; each is also passed to `disc info`."""
     for i, copy in enumerate(rewritten(path, rng, count, header)):
         yield f"{i}", partial(act, copy)
         yield f"{i}, disc info", partial(describe, copy)
 
 
 def loaded_agents(path: Path, rng: np.random.Generator, count: int) -> Iterator[Trial]:
-    """The same, as agents that could learn on."""
+    """The same, loaded as agents for continued training."""
     name = policy_file.read(path).info["algorithm"]
 
     def load(copy: Path) -> None:
@@ -177,7 +176,7 @@ def loaded_agents(path: Path, rng: np.random.Generator, count: int) -> Iterator[
 
 
 def rewritten(path: Path, rng: np.random.Generator, count: int, header: bool) -> Iterator[Path]:
-    """A file with another header, or other arrays, again and again."""
+    """Copies of a file with modified headers or arrays."""
     file, copy = policy_file.read(path), path.with_name("changed.disc")
     for _ in range(count):
         arrays = file.tensors if header else mutations.altered(file.tensors, rng)
@@ -187,12 +186,12 @@ def rewritten(path: Path, rng: np.random.Generator, count: int, header: bool) ->
 
 
 def act(path: Path) -> None:
-    """Load a policy and let it act."""
+    """Load a policy and compute actions."""
     use(policy_file.load(path))
 
 
 def use(acting: Policy) -> None:
-    """Let a policy act: what it gives must be of the right shape and type."""
+    """Compute actions, which must have the right shape and type."""
     with np.errstate(all="ignore"):
         for batch in ((), (3,)):
             x = np.ones((*batch, *acting.observation_shape), np.float32)
@@ -203,7 +202,7 @@ def use(acting: Policy) -> None:
 
 
 def able(agent: Agent | Training) -> None:
-    """An agent that acts, and has all it needs to learn: real numbers and a config for XLA."""
+    """Check that an agent acts and can learn: its arrays are real and its config is hashable."""
     use(agent.policy)
     leaves = jax.tree.leaves(agent.state.parameters())
     assert {leaf.dtype.name for leaf in leaves} == {"float32"}
@@ -211,7 +210,7 @@ def able(agent: Agent | Training) -> None:
 
 
 def describe(path: Path) -> None:
-    """`disc info`, on a terminal that knows UTF-8 only."""
+    """`disc info`, on a UTF-8 terminal."""
     screen = io.TextIOWrapper(raw := io.BytesIO(), encoding="utf-8")
     console = Console(file=screen, highlight=False, soft_wrap=True)
     with mock.patch.object(cli_policy, "out", console):
@@ -224,7 +223,7 @@ def describe(path: Path) -> None:
 
 
 def train(scratch: Path, name: str) -> Path:
-    """A run at its end."""
+    """A finished run."""
     path = scratch / f"run_{name}"
     with make(name) as agent:
         agent.learn(128, out=path, eval_every=64, eval_episodes=1, progress=False)
@@ -232,20 +231,20 @@ def train(scratch: Path, name: str) -> Path:
 
 
 def changed_runs(run: Path, rng: np.random.Generator, count: int) -> Iterator[Trial]:
-    """Runs with another `config.json`, which are got ready to go on."""
+    """Runs with a modified `config.json`, which are prepared for resuming."""
     config, data = RunDirectory.open(run), (run / "config.json").read_bytes()
     config.close()
     for i in range(count):
         copy = again(run)
-        said = mutations.text(mutations.changed(config.config, rng))
-        (copy / "config.json").write_text(said, encoding="utf-8")
+        message = mutations.text(mutations.changed(config.config, rng))
+        (copy / "config.json").write_text(message, encoding="utf-8")
         yield f"{i}", partial(go_on, copy)
         (copy / "config.json").write_bytes(mutations.damaged(data, rng))
         yield f"{i}, bytes", partial(go_on, copy)
 
 
 def changed_checkpoints(run: Path, rng: np.random.Generator, count: int) -> Iterator[Trial]:
-    """Runs whose checkpoint says something else, with the right checksum."""
+    """Runs whose checkpoint has modified contents and a correct checksum."""
     (path,) = (run / "checkpoints").iterdir()
     arrays, info = storage.read_tensors(path, "disc-checkpoint", 1)
     for i in range(count):
@@ -257,7 +256,7 @@ def changed_checkpoints(run: Path, rng: np.random.Generator, count: int) -> Iter
 
 
 def again(run: Path) -> Path:
-    """A fresh copy of a run."""
+    """A new copy of a run."""
     copy = run.with_name("changed_run")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(run, copy)
@@ -265,7 +264,7 @@ def again(run: Path) -> Path:
 
 
 def go_on(run: Path) -> None:
-    """Do all that `disc.resume` does before it trains."""
+    """Do everything that `disc.resume` does before training."""
     training, _, directory = resume.open_run(run, 10**6, None, 1, None, lambda *_: None)
     try:
         able(training)

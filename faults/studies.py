@@ -1,4 +1,4 @@
-"""Experiments and records from strangers: what a report, a plot or a sweep makes of them."""
+"""Untrusted experiments and records, read by reports, plots and sweeps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STUDY: dict[str, Any] = {
 def lines(
     scratch: Path, rng: np.random.Generator, scale: float
 ) -> Iterator[tuple[str, Iterator[Trial]]]:
-    """All of them, by their names in the table."""
+    """All trials, by their names in the table."""
     root = make(scratch / "study")
     many, some, few = (max(5, round(n * scale)) for n in (3000, 150, 60))
     yield "experiment files (TOML) changed", changed_files(scratch, rng, many)
@@ -57,7 +57,7 @@ def lines(
     yield "plots of changed records", hostile_plots(root, rng, few)
 
 
-# What is there
+# Valid files
 
 
 def study() -> Experiment:
@@ -71,7 +71,7 @@ def study() -> Experiment:
 
 
 def make(root: Path) -> Path:
-    """A directory with an experiment and its runs, as a sweep leaves them."""
+    """A directory with an experiment and its runs, as written by a sweep."""
     found = study()
     sweep.write_down(root, found)
     for cell in found.cells():
@@ -83,7 +83,7 @@ def make(root: Path) -> Path:
 
 
 def config(cell: study_spec.Cell) -> dict[str, Any]:
-    """What `disc train` would have written down."""
+    """A `config.json`, as written by `disc train`."""
     options = make_config(ALGORITHMS[cell.arm.algorithm], cell.options)
     plan = {
         name: getattr(cell, name)
@@ -125,28 +125,28 @@ def changed_files(scratch: Path, rng: np.random.Generator, count: int) -> Iterat
         if i % 2:
             path.write_bytes(mutations.damaged(data, rng))
         else:
-            said = toml(mutations.changed(STUDY, rng))
-            path.write_text(said, encoding="utf-8", errors="surrogatepass")
+            text = toml(mutations.changed(STUDY, rng))
+            path.write_text(text, encoding="utf-8", errors="surrogatepass")
         yield f"{i}", lambda: inside(spec.read(path))
 
 
 def changed_experiments(root: Path, rng: np.random.Generator, count: int) -> Iterator[Trial]:
-    """JSON files, as a sweep writes them."""
+    """JSON files, as written by a sweep."""
     whole = (root / "study.json").read_text()
     for i in range(count):
-        said = mutations.text(mutations.changed(json.loads(whole), rng))
+        text = mutations.text(mutations.changed(json.loads(whole), rng))
         if i % 2:
-            said = mutations.damaged(whole.encode(), rng).decode(errors="replace")
-        yield f"{i}", partial(parse, said, root / "study.json")
+            text = mutations.damaged(whole.encode(), rng).decode(errors="replace")
+        yield f"{i}", partial(parse, text, root / "study.json")
 
 
-def parse(said: str, path: Path) -> None:
-    """Read an experiment and look at it."""
-    inside(study_spec.from_json(said, path))
+def parse(text: str, path: Path) -> None:
+    """Read an experiment and check it."""
+    inside(study_spec.from_json(text, path))
 
 
 def inside(found: Experiment) -> None:
-    """All its runs lie in the sweep's directory, and can be started and named."""
+    """Check that all runs lie in the sweep's directory, and have commands and names."""
     for cell in found.cells():
         assert len(cell.path.parts) == 2, cell.path
         assert ".." not in cell.path.parts, cell.path
@@ -156,7 +156,7 @@ def inside(found: Experiment) -> None:
 
 
 def toml(value: Any) -> str:
-    """TOML of a table, one line for each key."""
+    """A table as TOML, one line per key."""
     if not isinstance(value, dict):
         return f"x = {_toml(value)}\n"
     return "".join(f"{json.dumps(key)} = {_toml(x)}\n" for key, x in value.items())
@@ -176,17 +176,17 @@ def _toml(value: Any) -> str:
 
 
 def changed_reports(root: Path, rng: np.random.Generator, count: int) -> Iterator[Trial]:
-    """A report on whole runs beside an odd experiment."""
+    """A report on intact runs with a modified experiment."""
     whole = json.loads((root / "study.json").read_text())
     for i in range(count):
         copy = again(root)
-        said = mutations.text(mutations.changed(whole, rng))
-        (copy / "study.json").write_text(said)
+        text = mutations.text(mutations.changed(whole, rng))
+        (copy / "study.json").write_text(text)
         yield f"{i}", partial(page, copy)
 
 
 def hostile_runs(root: Path, rng: np.random.Generator, count: int) -> Iterator[Trial]:
-    """A report, and a look at a sweep, on a directory where one run is odd."""
+    """A report and a sweep on a directory with one modified run."""
     found = study()
     first = found.cells()[0].path
     whole, rows = (root / first / "config.json").read_text(), record(20_000)
@@ -195,8 +195,8 @@ def hostile_runs(root: Path, rng: np.random.Generator, count: int) -> Iterator[T
         if i % 4 == 0:
             (copy / "study.json").unlink()
         if i % 2:
-            said = mutations.text(mutations.changed(json.loads(whole), rng))
-            (copy / first / "config.json").write_text(said)
+            text = mutations.text(mutations.changed(json.loads(whole), rng))
+            (copy / first / "config.json").write_text(text)
         else:
             odd = hostile_record(rows, rng)
             (copy / first / "progress.csv").write_bytes(odd)
@@ -211,7 +211,7 @@ CELLS = (
 
 
 def hostile_record(whole: str, rng: np.random.Generator) -> bytes:
-    """A `progress.csv` with other bytes, or other cells."""
+    """A `progress.csv` with modified bytes or cells."""
     if rng.integers(3) == 0:
         return mutations.damaged(whole.encode(), rng)
     rows = [row.split(",") for row in whole.splitlines()]
@@ -230,12 +230,12 @@ def hostile_record(whole: str, rng: np.random.Generator) -> bytes:
                 del other[column + 1 : column + 2]
         elif row:
             row[int(rng.integers(len(row)))] = mutations.one(rng, (*CELLS, *mutations.TEXTS))
-    said = "\n".join(",".join(row) for row in rows) + "\n"
-    return said.encode("utf-8", "surrogatepass")
+    text = "\n".join(",".join(row) for row in rows) + "\n"
+    return text.encode("utf-8", "surrogatepass")
 
 
 def hostile_plots(root: Path, rng: np.random.Generator, count: int) -> Iterator[Trial]:
-    """Figures of odd records."""
+    """Plots of modified records."""
     path, out = root.with_name("progress.csv"), root.with_name("figure.svg")
     for i in range(count):
         path.write_bytes(hostile_record(record(20_000), rng))
@@ -244,7 +244,7 @@ def hostile_plots(root: Path, rng: np.random.Generator, count: int) -> Iterator[
 
 
 def again(root: Path) -> Path:
-    """A fresh copy of a sweep."""
+    """A new copy of a sweep."""
     copy = root.with_name("changed_study")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(root, copy)
@@ -252,35 +252,35 @@ def again(root: Path) -> Path:
 
 
 class Page(HTMLParser):
-    """A page whose elements are all closed, and none of them from a file."""
+    """Checks that all elements of a page are closed, and none comes from a file."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Remember it."""
+        """Record the element."""
         assert tag not in ("img", "iframe", "link", "object", "base", "form"), tag
         assert not any(name.startswith("on") or name in ("src", "style") for name, _ in attrs)
         if tag not in ("meta", "br"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        """Must close what was opened last."""
+        """Check that it closes the last open element."""
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """What scripts read must be JSON as the browser knows it."""
+        """Check that the data of scripts is valid JSON for a browser."""
         if self.open and self.open[-1] == "script" and data.startswith("{"):
             json.loads(data, parse_constant=_refuse)
 
 
 def _refuse(name: str) -> None:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not valid JSON")
 
 
 def page(root: Path) -> None:
-    """Write the report, and read it as a browser would."""
+    """Write the report, and parse it like a browser."""
     parser = Page()
     parser.feed(report.write(root).read_text(encoding="utf-8"))
     assert not parser.open

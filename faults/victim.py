@@ -1,8 +1,9 @@
-"""A `disc` process that a signal meets at a chosen moment, as if from outside.
+"""A `disc` process that receives a signal at a chosen moment, as if from outside.
 
 `python -m faults.victim '{"moment": …, "call": …, "delay": …, "signal": …}' train …`
-runs `disc train …`. Another process sends the signal, so that it comes also in the middle of what
-holds Python's lock. Without a moment nothing is sent, and the calls and times of all are written.
+runs `disc train …`. Another process sends the signal, so that it can also arrive while Python's
+global lock is held. Without a moment nothing is sent, and the calls and times of all moments are
+written.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ if line:
 """
 
 MOMENTS = ("starting", "sampling", "updating", "evaluating", "checkpoint", "policy", "record")
-"""What a process may be at: the last three write files."""
+"""The moments of a process; the last three write files."""
 
 
 class Plan:
-    """When to be met, and what was met so far."""
+    """When to send the signal, and the calls so far."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.moment, self.call = task.get("moment"), task.get("call", 1)
@@ -40,12 +41,12 @@ class Plan:
         self.seconds = dict.fromkeys(MOMENTS, 0.0)
         self.killer: subprocess.Popen[str] | None = None
         if self.moment is not None:
-            words = [str(os.getpid()), str(task["signal"]), task["struck"]]
-            command = [sys.executable, "-I", "-S", "-c", KILLER, *words]
+            arguments = [str(os.getpid()), str(task["signal"]), task["struck"]]
+            command = [sys.executable, "-I", "-S", "-c", KILLER, *arguments]
             self.killer = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
 
     def enter(self, moment: str) -> None:
-        """Count a call; if it is the one, let the signal come."""
+        """Count a call; if it is the chosen one, trigger the signal."""
         self.calls[moment] += 1
         if (moment, self.calls[moment]) == (self.moment, self.call):
             assert self.killer is not None

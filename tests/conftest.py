@@ -1,4 +1,4 @@
-"""Settings that hold for every test."""
+"""Settings for all tests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-# What runs in the background may ignore Ctrl-C, and so would its children.
+# A background process may ignore Ctrl-C, and its children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# (B,) − (B, 1) is a bug, not a matrix.
+# (B,) − (B, 1) must raise instead of broadcasting to (B, B).
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 settings.register_profile("disc", deadline=None, derandomize=True, max_examples=30)
@@ -28,7 +28,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(autouse=True)
 def _few_programs() -> Iterator[None]:
-    """Forget compiled programs before the process runs out of memory maps (65,530 on Linux)."""
+    """Clear compiled programs before the process runs out of memory maps (65,530 on Linux)."""
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:

@@ -1,4 +1,4 @@
-"""Which sub-package may import which, read from the source, type-checking blocks included."""
+"""Import rules between sub-packages, read from the source, including type-checking blocks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "report": GROUND | {"equations", "policy", "envs", "learning", "algos", "run", "study"},
     "cli": GROUND | {"policy", "envs", "learning", "algos", "run", "study", "report", "video"},
 }
-LIMIT = 14  # modules of the package that one module imports
+LIMIT = 14  # the most modules of the package that one module may import
 
 
 def modules() -> dict[str, ast.Module]:
@@ -48,7 +48,7 @@ MODULES = modules()
 
 
 def imports(name: str) -> Iterator[str]:
-    """The package's modules that a module imports, wherever in it."""
+    """The package's modules that a module imports, at any level."""
     for node in ast.walk(MODULES[name]):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} has a relative import"
@@ -67,25 +67,25 @@ def room(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - {"disc", "disc.__main__"}))
-def test_imports_follow_the_rule(name: str) -> None:
+def test_imports_follow_the_dependency_rule(name: str) -> None:
     own = room(name)
     allowed = MAY_IMPORT.get(own, set()) | {own}
     wrong = {target for target in imports(name) if room(target) not in allowed}
     assert not wrong, f"{name} imports {', '.join(sorted(wrong))}"
 
 
-def test_no_cycles() -> None:
+def test_modules_have_no_import_cycles() -> None:
     packages = {name for name in MODULES if any(x.startswith(f"{name}.") for x in MODULES)}
     graph = {name: set(imports(name)) - packages - {name} for name in set(MODULES) - packages}
     graphlib.TopologicalSorter(graph).prepare()
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - {"disc"}))
-def test_no_module_imports_most_of_the_package(name: str) -> None:
+def test_modules_import_few_other_modules(name: str) -> None:
     assert len(set(imports(name))) <= LIMIT
 
 
-def test_top_level_is_small() -> None:
+def test_package_top_level_stays_small() -> None:
     names = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
     assert len(names) <= 19
 

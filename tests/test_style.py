@@ -1,4 +1,4 @@
-"""The linter and the type checker have nothing to say."""
+"""The linter and the type checker report no problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("tool", ["ruff check", "ruff format --check", "mypy"])
-def test_clean(tool: str) -> None:
+def test_linter_and_type_checker_pass(tool: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", *tool.split(), *([] if tool == "mypy" else ["."])],
         cwd=ROOT,

@@ -1,8 +1,8 @@
-"""`python -m tools.compare OLD NEW`: whether two checkouts train alike, bit for bit.
+"""`python -m tools.compare OLD NEW`: check that two checkouts train identically, bit for bit.
 
-Every algorithm trains for some iterations on a MuJoCo task in both, from the same seed, and the
-untimed columns of progress.csv are compared. A run directory of the old checkout is also resumed
-by the new one. Needs only git checkouts; both run in this Python environment.
+Every algorithm trains for some iterations on a MuJoCo task in both, with the same seed, and the
+columns of progress.csv are compared, except times. A run directory of the old checkout is also
+resumed by the new one. Needs only git checkouts; both run in this Python environment.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def disc(checkout: Path, *cli_args: str) -> None:
 
 
 def rows(run: Path) -> list[dict[str, str]]:
-    """The rows of a run's record, without the columns that are times."""
+    """The rows of a run's record, without the time columns."""
     with open(run / "progress.csv", newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in read]
 
 
 def compare(old: Path, new: Path, task: str, algorithm: str, folder: Path) -> str:
-    """Train in both, resume the old run in the new; says how they differ, or nothing."""
+    """Train in both, resume the old run in the new; describes a difference, or is empty."""
     steps = OFF_POLICY_STEPS if algorithm in OFF_POLICY else STEPS
     options = [*PLAN.split(), "--algo", algorithm, *OPTIONS.get(algorithm, "").split()]
     runs = {name: folder / f"{algorithm}_{name}" for name in ("old", "new", "resumed")}
@@ -51,7 +51,7 @@ def compare(old: Path, new: Path, task: str, algorithm: str, folder: Path) -> st
         disc(checkout, "train", task, *options, "--steps", str(length), "--out", str(runs[name]))
     disc(new, "resume", str(runs["resumed"]), "--steps", str(steps))
     first, *others = (rows(runs[name]) for name in ("old", "new", "resumed"))
-    for how, found in zip(("trained anew", "resumed"), others, strict=True):
+    for how, found in zip(("trained", "resumed"), others, strict=True):
         if len(first) != len(found):
             return f"{how}: {len(first)} rows, then {len(found)}"
         for one, other in zip(first, found, strict=True):
@@ -62,10 +62,10 @@ def compare(old: Path, new: Path, task: str, algorithm: str, folder: Path) -> st
 
 
 def main() -> None:
-    """Compare, print a line for each algorithm, and exit with status 1 if one differs."""
+    """Compare, print one line per algorithm, and exit with status 1 if one differs."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.compare")
-    parser.add_argument("old", type=Path, help="a checkout")
-    parser.add_argument("new", type=Path, help="another one")
+    parser.add_argument("old", type=Path, help="the old checkout")
+    parser.add_argument("new", type=Path, help="the new checkout")
     parser.add_argument("--task", default="HalfCheetah-v5")
     parser.add_argument("--algo", nargs="+", default=ALGORITHMS, choices=ALGORITHMS)
     options = parser.parse_args()

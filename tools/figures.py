@@ -1,4 +1,4 @@
-"""Figures in the paper's manner, from directories of runs: `results/TASK/ALGORITHM_seedN/`."""
+"""Figures in the style of the paper, from directories of runs: `results/TASK/ALGORITHM_seedN/`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ LABELS = {
     "sql": "SQL",
 }
 OFF_POLICY = ("ddpg", "td3", "sac", "sql")
-"""Drawn apart: their runs are short, as they learn from fewer steps and take longer for each."""
+"""Plotted separately: their runs are short, as they need fewer steps but more time per step."""
 
 
 class Run(NamedTuple):
-    """One run: what it was and what it measured."""
+    """One run: its config and its record."""
 
     config: dict[str, Any]
     rows: list[log.Row]
@@ -52,12 +52,12 @@ def load(directory: Path) -> dict[str, dict[str, list[Run]]]:
         run = Run(config, log.read_progress(path))
         runs[config["env_name"]][run.algorithm].append(run)
     if not runs:
-        raise DiscError(f"{directory}: holds no runs (TASK/RUN/progress.csv).")
+        raise DiscError(f"{directory}: contains no runs (TASK/RUN/progress.csv).")
     return runs
 
 
 def across(runs: list[Run], name: str, window: int = 1) -> tuple[NDArray[np.float64], ...]:
-    """Steps, mean and standard deviation of a metric over runs that measured it alike."""
+    """Steps, mean and standard deviation of a metric over the runs."""
     columns = [column(run.rows, name) for run in runs]
     length = min(len(steps) for steps, _ in columns)
     values = np.stack([trailing_mean(values[:length], window) for _, values in columns])
@@ -65,7 +65,7 @@ def across(runs: list[Run], name: str, window: int = 1) -> tuple[NDArray[np.floa
 
 
 def load_peers(directory: Path) -> dict[str, dict[str, list[Run]]]:
-    """Runs of SBX beside ours, `TASK/sbx_ALGORITHM_seedN.csv`, by environment and algorithm."""
+    """Runs of SBX, `TASK/sbx_ALGORITHM_seedN.csv`, by environment and algorithm."""
     peers: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for path in sorted(directory.glob("*/sbx_*_seed*.csv")):
         algorithm = path.stem.split("_")[1]
@@ -83,7 +83,7 @@ def learning_curves(
         runs: by algorithm.
         env: the task's name.
         out: a .png or .svg file.
-        peers: another library's runs, by algorithm, drawn dashed.
+        peers: another library's runs, by algorithm, plotted dashed.
     """
     figure, (axes,) = panels(1, 7.0)
     peers = peers or {}
@@ -129,9 +129,9 @@ MILESTONES = (50_000, 100_000, 200_000, 500_000, 1_000_000)
 
 
 def reached(runs: dict[str, dict[str, list[Run]]]) -> str:
-    """Mean evaluated return after so many steps, as Markdown; a row an environment and algorithm.
+    """Mean evaluated return at milestones, as Markdown; one row per environment and algorithm.
 
-    Taken from the evaluation nearest to each milestone, if it lies within a twentieth of it.
+    Uses the evaluation nearest to each milestone, if within 5 % of it.
     """
     names = " | ".join(f"{step:,}" for step in MILESTONES)
     lines = [
@@ -152,7 +152,7 @@ def reached(runs: dict[str, dict[str, list[Run]]]) -> str:
 
 
 def _nearest(run: Run, milestone: int) -> float | None:
-    """The evaluation nearest to a step, or None if there is none near it."""
+    """The evaluation nearest to a step, or None if it is too far."""
     steps, values = column(run.rows, "eval/return")
     if not len(steps):
         return None
@@ -161,7 +161,7 @@ def _nearest(run: Run, milestone: int) -> float | None:
 
 
 def table(runs: dict[str, dict[str, list[Run]]]) -> str:
-    """Final evaluation of every run, as Markdown; a row an environment and algorithm."""
+    """Final evaluation of every run, as Markdown; one row per environment and algorithm."""
     lines = [
         "| environment | algorithm | steps | seeds | last evaluation, each seed | mean |",
         "|---|---|---:|---|---|---:|",

@@ -1,7 +1,7 @@
 """`python -m tools.headline DIR`: a sweep's table as Markdown, and its learning curves.
 
-For each experiment with a table that lies in the directory, NAME.md and NAME.png are written
-beside its NAME.json; what has not been run is left out.
+For each experiment with a table in the directory, writes NAME.md and NAME.png next to its
+NAME.json; missing runs are left out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from disc.report.plots import COLORS, dress, panels, save, shade
 from disc.study import statistics
 from disc.types import DiscError
 
-WINDOW = 10  # evaluations that a point of a curve is the mean of
+WINDOW = 10  # evaluations averaged for each point of a curve
 
 
 def markdown(study: Study) -> str:
-    """A line for each arm on each task that has finished runs."""
+    """One line per task and arm with finished runs."""
     lines = [
         "| task | algorithm | seeds | paper | ours | 95 % interval | last ten | area | |",
         "|---|---|---:|---:|---:|---:|---:|---:|---|",
@@ -43,7 +43,7 @@ def markdown(study: Study) -> str:
 
 
 def draw(study: Study, out: Path) -> None:
-    """A panel for each task: mean and one standard deviation over seeds, the paper's dashed."""
+    """One panel per task: mean and standard deviation over seeds, the paper's value dashed."""
     groups = [group for group in study.groups.values() if group.finished]
     tasks = list(dict.fromkeys(group.task for group in groups))
     figure, grid = panels(len(tasks), 4.3 * len(tasks))
@@ -73,7 +73,7 @@ def write(directory: Path) -> list[Path]:
     """Write both for every experiment with a table.
 
     Raises:
-        DiscError: the directory holds no finished run of one.
+        DiscError: the directory contains no finished run of one.
     """
     written = []
     for study in load.load(directory).studies:
@@ -83,12 +83,12 @@ def write(directory: Path) -> list[Path]:
             draw(study, path.with_suffix(".png"))
             written += [path, path.with_suffix(".png")]
     if not written:
-        raise DiscError(f"{directory}: holds no finished run of an experiment with a table.")
+        raise DiscError(f"{directory}: contains no finished run of an experiment with a table.")
     return written
 
 
 def main() -> None:
-    """Write beside the experiments, and say what."""
+    """Write the files and print their names."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: python -m tools.headline DIRECTORY-OF-A-SWEEP")
     try:

@@ -1,7 +1,7 @@
-"""`python -m tools.keep FROM TO`: what is worth keeping of a sweep's finished runs.
+"""`python -m tools.keep FROM TO`: copy the essential files of a sweep's finished runs.
 
-Of each its `config.json` and, of its record, the columns that tables and figures are made of; and
-the experiments. A few tens of kilobytes for a million steps, which fit into a repository.
+Copies the experiments and, for each run, `config.json` and the columns of its record that tables
+and figures need. This is a few tens of kilobytes per million steps, small enough for a repository.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ COLUMNS = (
 
 
 def keep(source: Path, destination: Path) -> list[Path]:
-    """Copy what tables and figures need.
+    """Copy the files that tables and figures need.
 
     Args:
         source: the directory of a sweep.
-        destination: another, made if need be.
+        destination: another directory, created if needed.
 
     Returns:
-        The runs that were copied: those that have taken all their steps.
+        The copied runs: those that have done all their steps.
     """
     kept = []
     for path in sorted(source.glob("*/*/progress.csv")):
@@ -65,7 +65,7 @@ def _line(row: log.Row, columns: list[str]) -> str:
 
 
 def main() -> None:
-    """Keep one directory's runs in another."""
+    """Copy the runs of one directory to another."""
     if len(sys.argv) != 3:
         sys.exit("usage: python -m tools.keep FROM TO")
     try:

@@ -11,7 +11,7 @@ from tools import figures
 
 
 def main() -> None:
-    """Draw into the directory that holds the runs."""
+    """Write to the directory of the runs."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: python -m tools.paper DIRECTORY-OF-RUNS")
     directory = Path(sys.argv[1])

@@ -1,4 +1,4 @@
-"""The algorithms by name: ten of our own, and those that other packages register."""
+"""The algorithms by name: ten built-in ones, and those that other packages register."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from disc.learning.algorithm import Algorithm
 from disc.types import DiscError
 
 ENTRY_POINTS = "disc.algorithms"
-"""The group of entry points by which an installed package adds its algorithms."""
+"""The entry-point group with which installed packages add algorithms."""
 PARTS = ("NAME", "Config", "init", "explore", "observe", "update", "act")
 
 
 class Registry(Mapping[str, Algorithm]):
-    """Algorithms by name. Those of installed packages are imported when first asked for."""
+    """Algorithms by name. Those of installed packages are imported at first use."""
 
     def __init__(self, *algorithms: Algorithm) -> None:
         self._known: dict[str, Algorithm] = {}
@@ -25,19 +25,19 @@ class Registry(Mapping[str, Algorithm]):
             self.register(algorithm)
 
     def register(self, algorithm: Algorithm) -> None:
-        """Make an algorithm known to agents, the command line, sweeps and reports.
+        """Register an algorithm for agents, the command line, sweeps and reports.
 
         Args:
             algorithm: a module, or any object with the parts of `Algorithm`.
 
         Raises:
-            DiscError: a part is missing, or another algorithm has its name.
+            DiscError: a part is missing, or the name is already in use.
         """
         missing = [part for part in PARTS if not hasattr(algorithm, part)]
         if missing:
             raise DiscError(f"{algorithm!r} is not an algorithm: it lacks {', '.join(missing)}.")
         if self._known.setdefault(algorithm.NAME, algorithm) is not algorithm:
-            raise DiscError(f"there is already an algorithm {algorithm.NAME!r}.")
+            raise DiscError(f"the algorithm name {algorithm.NAME!r} is already in use.")
 
     def _complete_with_installed(self) -> dict[str, Algorithm]:
         if not self._complete:
@@ -46,14 +46,14 @@ class Registry(Mapping[str, Algorithm]):
                 try:
                     self.register(entry.load())
                 except Exception as error:  # one broken package should not disable the others
-                    warning = "The algorithm %s of %s can't be used (%s)."
+                    warning = "Skipped the algorithm %s of %s, which failed to load (%s)."
                     logging.getLogger("disc").warning(warning, entry.name, entry.value, error)
         return self._known
 
     def __getitem__(self, name: str) -> Algorithm:
         known = self._complete_with_installed()
         if not isinstance(name, str) or name not in known:
-            raise DiscError(f"there is no algorithm {name!r}; there are {', '.join(known)}.")
+            raise DiscError(f"there is no algorithm {name!r}; choose from {', '.join(known)}.")
         return known[name]
 
     def __contains__(self, name: object) -> bool:

@@ -26,7 +26,7 @@ __all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observ
 NAME = "acktr"
 AGENT = "ACKTR"
 
-STEP_SIZES = (1e-8, 1.0)  # where the policy's step size is kept (published code)
+STEP_SIZES = (1e-8, 1.0)  # bounds of the policy's step size (published code)
 
 
 @dataclass(frozen=True)
@@ -36,34 +36,33 @@ class Config(GaussianConfig):
     horizon: int = 2500
     """N: environment steps in a batch, over all environments (published code)."""
     clip_actions: bool = False
-    """Clip actions to their bounds before the environment sees them (ours; the original maps
-    [−1, 1] to the bounds and clips)."""
+    """Clip actions to their bounds before passing them to the environment (ours; the original
+    maps [−1, 1] to the bounds and clips)."""
     lam: float = 0.97
     """λ of the advantage estimator (published code)."""
     step_size: float = 0.03
-    """The policy's step size at the start; then it follows the KL (published code)."""
+    """The policy's initial step size, which then adapts to the KL (published code)."""
     target_kl: float = 0.002
-    """KL(π_old ‖ π) of a step: above twice this the step size falls, below half it grows (published
-    code)."""
+    """Target KL(π_old ‖ π) per step: the step size shrinks above twice this and grows below half
+    (published code)."""
     kl_clip: float = 0.01
-    """Trust region of the policy, of ν (published code)."""
+    """Trust region of the policy, which sets ν (published code)."""
     damping: float = 0.01
     """Added to the eigenvalues of the policy's Fisher matrix (published code)."""
     decay: float = 0.99
-    """How much of the running averages of the policy's factors remains after a step (published
-    code)."""
+    """Decay of the running averages of the policy's factors (published code)."""
     value_steps: int = 25
-    """Steps of the value network on a batch (published code)."""
+    """Steps of the value network per batch (published code)."""
     value_learning_rate: float = 0.001
     """The value network's step size (published code)."""
     value_kl_clip: float = 0.3
     """Trust region of the value network (published code)."""
     value_damping: float = 0.1
-    """Added to the eigenvalues of its Fisher matrix (published code)."""
+    """Added to the eigenvalues of the value network's Fisher matrix (published code)."""
     value_decay: float = 0.95
-    """How much of the running averages of its factors remains after a step (published code)."""
+    """Decay of the running averages of the value network's factors (published code)."""
     momentum: float = 0.9
-    """Of both networks (published code)."""
+    """Momentum of both networks (published code)."""
     decompose_every: int = 2
     """Steps between eigendecompositions of the factors (published code)."""
 
@@ -86,7 +85,7 @@ class State(ActorCritic):
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state; the replay holds the newest batch only."""
+    """The initial state; the replay holds the newest batch only."""
     memory.check_factors((spec.observation_size, *config.widths, spec.action_size))
     fields = actor_critic.init(config, 1, spec, num_envs, seed)
     policy, value = fields["policy"].parameters, fields["value"].parameters
@@ -96,7 +95,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
-    """One iteration of ACKTR; then the step size follows the KL."""
+    """One iteration of ACKTR; then the step size adapts to the KL."""
     clock = time.perf_counter()
     table = actor_critic.read(config, state, partial(estimate, activation=jax.nn.elu))
     rows = minibatch.whole(table)
@@ -141,8 +140,8 @@ def policy_step(
 ) -> tuple[Learner, dict[str, jax.Array]]:
     """One K-FAC step on −mean(Â log π(a|s)).
 
-    The actions were sampled from this policy, so their log-density is the Fisher matrix's too. Of
-    log σ that is known: 2 for every dimension.
+    The actions were sampled from this policy, so their log-density also gives the Fisher matrix.
+    For log σ it is known exactly: 2 for every dimension.
     """
     policy: GaussianPolicy = learner.parameters
 
@@ -173,12 +172,12 @@ def policy_step(
 def value_steps(
     config: Config, learner: Learner, rows: Rows, noise: jax.Array
 ) -> tuple[Learner, dict[str, jax.Array]]:
-    """K-FAC steps on ½ mean (V − target)², the batch whole in each.
+    """K-FAC steps on ½ mean (V − target)², each on the whole batch.
 
-    The Fisher matrix is that of N(V, 1), so it is measured on the sampled targets V + noise.
+    The Fisher matrix is that of N(V, 1), so it is estimated with sampled targets V + noise.
 
     Args:
-        config: the algorithm's.
+        config: of the algorithm.
         learner: of the value network.
         rows: the batch.
         noise: standard normal, (steps, N).

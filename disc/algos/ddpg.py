@@ -1,7 +1,7 @@
-"""DDPG (Lillicrap et al., 2016): a critic and the deterministic policy that climbs it.
+"""DDPG (Lillicrap et al., 2016): a critic, and a deterministic actor trained on it.
 
-Exploration is by noise on the policy's parameters (Plappert et al., 2018), drawn anew for every
-episode and as large as moves the actions by a given distance; networks have layer normalisation.
+It explores with noise on the policy's parameters (Plappert et al., 2018), redrawn for every episode
+and scaled to change the actions by a given distance; networks have layer normalisation.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from disc.types import Actor, Measured, Rollout, Spec
 NAME = "ddpg"
 AGENT = "DDPG"
 
-CLIP = 5.0  # normalised observations are held within ± this (published code)
-HEAD_BOUND = 3e-3  # of the last layers' first weights (original)
+CLIP = 5.0  # normalised observations are clipped to ± this (published code)
+HEAD_BOUND = 3e-3  # of the last layers' initial weights (original)
 
 
 @dataclass(frozen=True)
@@ -37,31 +37,31 @@ class Config(OffPolicyConfig):
     """Options of DDPG."""
 
     widths: tuple[int, ...] = (64, 64)
-    """Hidden layers of both networks (published code)."""
+    """Hidden layer sizes of both networks (published code)."""
     steps_per_update: int = 100
-    """Environment steps that are collected before the networks are updated, over all environments
-    (published code)."""
+    """Environment steps collected before each update, over all environments (published code)."""
     updates_per_step: float = 0.5
-    """Gradient steps for every environment step (published code)."""
+    """Gradient steps per environment step (published code)."""
     random_steps: int | None = 0
-    """Steps at the start with uniformly random actions and no update (published code: none)."""
+    """Steps at the start with uniformly random actions and no updates (published code: none)."""
     batch_size: int = 64
-    """Transitions in a gradient step (original)."""
+    """Transitions per gradient step (original)."""
     policy_learning_rate: float = 1e-4
-    """Adam's step size for the policy (original)."""
+    """Adam's learning rate for the policy (original)."""
     value_learning_rate: float = 1e-3
-    """Adam's step size for the critic (original)."""
+    """Adam's learning rate for the critic (original)."""
     value_decay: float = 1e-2
-    """Factor of the squared weights in the critic's loss (original); its head's are left out, as in
-    the published code's last version."""
+    """Coefficient of L2 regularisation of the critic's weights (original), except its head, as in
+    the last version of the published code."""
     tau: float = 0.01
-    """τ: how far the targets move towards their networks at each gradient step (published code)."""
+    """τ: step size of the target networks towards the networks, per gradient step (published
+    code)."""
     parameter_noise: float = 0.2
-    """How far noise on the parameters should move the actions, where their bounds are ±1
-    (published code); 0 explores not at all."""
+    """Target distance by which parameter noise changes the actions, scaled to bounds of ±1
+    (published code); 0 disables exploration."""
     bootstrap_time_limits: bool = True
-    """Value the final observation of an episode that a time limit ended; the original treats it as
-    terminal."""
+    """Bootstrap from the final observation if a time limit ended the episode; the original treats
+    it as terminal."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,14 +75,14 @@ class Config(OffPolicyConfig):
 
 
 class Learned(NamedTuple):
-    """What a gradient step changes."""
+    """Everything a gradient step changes."""
 
     policy: optim.Learner  # of layers, S → D
     value: optim.Learner  # of a tuple of one critic: S → H, H + D → 1
     targets: Targets
 
     def at(self, policy: Layers, value: tuple[Layers, ...]) -> Learned:
-        """At rest, with these parameters of another run and targets at the same place."""
+        """The initial state with these parameters of another run, also for the targets."""
         return Learned(*off_policy.rest(policy, value))
 
 
@@ -94,7 +94,7 @@ class State(OffPolicy):
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state; the action enters the critic's second layer."""
+    """The initial state; the action enters the critic's second layer."""
     rng, s, d = off_policy.generator(seed), spec.observation_size, spec.action_size
     first, *others = config.widths
     policy = networks.init_uniform(rng, (s, *config.widths, d), HEAD_BOUND)
@@ -106,7 +106,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
 
 
 def normalized(layers: tuple[Linear, ...]) -> Layers:
-    """Layers with normalised outputs, but the last."""
+    """Add layer normalisation to all layers but the last."""
     hidden = (
         NormalizedLinear(*layer, jnp.ones_like(layer.bias), jnp.zeros_like(layer.bias))
         for layer in layers[:-1]
@@ -115,12 +115,12 @@ def normalized(layers: tuple[Linear, ...]) -> Layers:
 
 
 def act(config: Config, spec: Spec, state: State) -> Deterministic:
-    """The current policy; it has no noise of its own."""
+    """The current policy, without noise."""
     return Deterministic(**_policy_fields(spec, state))
 
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
-    """The behaviour policy of the next steps: perturbed, after random steps."""
+    """The behaviour policy of the next steps: random at first, then with parameter noise."""
     return off_policy.explore(_perturbed, config, spec, state)
 
 
@@ -141,13 +141,13 @@ def _policy_fields(spec: Spec, state: State) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Perturbed(Deterministic):
-    """A policy whose weights and biases are others in every episode."""
+    """A policy whose weights and biases are perturbed differently in every episode."""
 
     spread: float  # σ
     run_seed: int
 
     def episode(self, *name: int) -> Self:
-        """The policy of one episode: θ + σ·noise, the noise named by run and episode."""
+        """The policy of one episode: θ + σ·noise, seeded by `name` (run and episode)."""
         rng = seeding.generator(self.run_seed, seeding.PARAMETERS, *name)
 
         def moved(array: Any) -> Any:
@@ -158,13 +158,13 @@ class Perturbed(Deterministic):
 
 
 def observe(config: Config, state: State, rollout: Rollout) -> State:
-    """The state after a rollout: statistics moved, steps stored."""
+    """The state after a rollout, with updated statistics and its steps stored."""
     normalizer = normalize.update(state.normalizer, rollout, config.gamma)
     return dataclasses.replace(off_policy.observe(config, state, rollout), normalizer=normalizer)
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
-    """As many gradient steps as an update has; then the noise is measured and adapted."""
+    """All gradient steps of an update; then the noise is measured and adapted."""
     state, metrics = off_policy.improve(config, state, learn)
     if not metrics or not config.parameter_noise:
         return state, metrics
@@ -215,7 +215,7 @@ def measure_noise(
     bounds: Bounds,
     scale: Scale,
 ) -> tuple[jax.Array, jax.Array]:
-    """A key that moved on, and √mean (π(s) − π̃(s))² over a batch, π̃ with noise of its own."""
+    """A new key, and √mean (π(s) − π̃(s))² over a batch, where π̃ has freshly drawn noise."""
     key, rows, noise = jax.random.split(key, 3)
     batch = off_policy.draw(rows, replay, bounds, config.batch_size, True)
     x = normalize.observations(scale, batch.observation, CLIP)
@@ -230,5 +230,5 @@ def measure_noise(
 
 
 def adapt(spread: float, distance: float, goal: float) -> float:
-    """σ·1.01 while the noise moves actions by less than the goal, else σ/1.01."""
+    """σ·1.01 if the noise changes actions by less than the goal, else σ/1.01."""
     return spread * 1.01 if distance < goal else spread / 1.01

@@ -1,8 +1,8 @@
-"""DISC (Han and Sung, 2019): each dimension of the importance weight clipped by itself.
+"""DISC (Han and Sung, 2019): each dimension of the importance weight is clipped separately.
 
-Against PPO-AMBER three things change. The clip and the inclusion of old batches look at
-ρ_{t,d} instead of ρ_t, a penalty J_IS holds the policy near the newest batch's, and V-trace's
-truncated weights enter the advantages of old batches.
+There are three changes from PPO-AMBER. Clipping and the inclusion of old batches use ρ_{t,d}
+instead of ρ_t, a penalty J_IS keeps the policy near that of the newest batch, and the advantages
+of old batches use V-trace's truncated weights.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Config(BatchConfig):
     }
 
     initial_std: float | None = 0.5
-    """σ at the start of each action dimension, as a share of half its range (ours); where the
-    range is infinite, and everywhere if None, σ starts at 1 (authors' code)."""
+    """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
+    the range is infinite or this is None (authors' code)."""
     epsilon: float = 0.4
     """Clipping factor ε of each dimension's ratio ρ_{t,d}, and of the value (paper, Table A.1)."""
     epsilon_b: float = 0.1
@@ -54,19 +54,18 @@ class Config(BatchConfig):
     advantage: Literal["gae_v", "gae"] = "gae_v"
     """Advantage estimator: GAE with V-trace, or plain GAE (paper, section 5.3)."""
     penalty: Literal["is", "kl", "none"] = "is"
-    """What holds the policy near the old one: J_IS, J_KL or nothing (paper, section 5.3)."""
+    """Penalty that keeps the policy near the old one: J_IS, J_KL or none (paper, section 5.3)."""
     j_targ: float = 1e-3
-    """J_targ: where the adaptive factor keeps the penalty (text and authors' code; Table A.1 has
-    1e-4)."""
+    """J_targ: target value of the penalty (text and authors' code; Table A.1 has 1e-4)."""
     j_targ_per_dimension: bool = True
-    """Multiply J_targ by the number of action dimensions D, so that each dimension may move as far
-    whatever D is (ours; the paper: no)."""
+    """Multiply J_targ by the number of action dimensions D, so that the penalty allowed per
+    dimension does not depend on D (ours; the paper: no)."""
     trust_region: Literal["switch", "alpha"] = "switch"
-    """How the penalty is held at J_targ: `switch` follows the penalty's gradient alone wherever it
-    is above J_targ (ours), `alpha` adds the penalty times an adaptive factor (paper, eq. 3)."""
+    """How the penalty is kept at J_targ: `switch` follows only the penalty's gradient while it is
+    above J_targ (ours), `alpha` adds the penalty times an adaptive factor (paper, eq. 3)."""
     alpha_is: float = 1.0
-    """α_IS at the start, with `alpha`; then it doubles or halves to keep the penalty near J_targ
-    (paper, eq. 3)."""
+    """Initial α_IS for the trust region `alpha`; it is then doubled or halved to keep the penalty
+    near J_targ (paper, eq. 3)."""
     divide_by_mean_ratio: bool = True
     """Divide the objective by the mean clipped weight (authors' code)."""
 
@@ -79,7 +78,7 @@ class Config(BatchConfig):
         check.at_least(1, "replay_length")
 
     def target(self, dimensions: int) -> float:
-        """J_targ for actions of so many dimensions."""
+        """J_targ for actions with this many dimensions."""
         return self.j_targ * (dimensions if self.j_targ_per_dimension else 1)
 
 
@@ -91,13 +90,13 @@ class State(ActorCritic):
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state."""
+    """The initial state."""
     fields = actor_critic.init(config, config.replay_length, spec, num_envs, seed)
     return State(**fields, alpha_is=config.alpha_is)
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
-    """One iteration of DISC; then α_IS, where there is one, follows the penalty."""
+    """One iteration of DISC; then α_IS, if used, adapts to the penalty."""
     alpha, target = state.alpha_is, config.target(state.replay.action.shape[-1])
     bound = (alpha, target)
     state, metrics = actor_critic.improve(config, state, threads, estimate, policy_loss, bound)
@@ -112,7 +111,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
 def estimate(
     config: Config, policy: GaussianPolicy, value: MLP, scale: Scale, replay: BatchReplay
 ) -> Estimate:
-    """GAE-V over all batches whose ratios are near 1, dimension by dimension."""
+    """GAE-V over all batches whose per-dimension ratios are near 1."""
     ratios = snapshot.ratios(policy, scale, replay)
     included = importance.include(ratios.dimension_deviation, replay.age, config.epsilon_b)
     steps = snapshot.steps(config, value, scale, replay, included)
@@ -127,9 +126,9 @@ def estimate(
 def policy_loss(
     config: Config, policy: GaussianPolicy, rows: Rows, bound: tuple[jax.Array, jax.Array]
 ) -> Parts:
-    """−mean(wÂ) / mean(w) + α_IS J_IS (paper, eq. 2, w the dimension-wise clipped weight).
+    """−mean(wÂ) / mean(w) + α_IS J_IS (paper, eq. 2), where w is the dimension-wise clipped weight.
 
-    Or −mean(wÂ) / mean(w) subject to J_IS ≤ J_targ, if the trust region is `switch`.
+    With the trust region `switch`: −mean(wÂ) / mean(w) subject to J_IS ≤ J_targ.
     """
     alpha_is, target = bound
     log_ratio, mean = actor_critic.ratio_of(policy, rows)

@@ -1,4 +1,4 @@
-"""PPO (Schulman et al., 2017), as the paper's baseline: one batch, the joint ratio clipped."""
+"""PPO (Schulman et al., 2017), as in the paper's baseline: one batch, the joint ratio clipped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class State(ActorCritic):
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state; the replay holds the newest batch only."""
+    """The initial state; the replay holds the newest batch only."""
     return State(**actor_critic.init(config, 1, spec, num_envs, seed))
 
 

@@ -51,7 +51,7 @@ class State(ActorCritic):
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state."""
+    """The initial state."""
     return State(**actor_critic.init(config, config.replay_length, spec, num_envs, seed))
 
 

@@ -1,8 +1,8 @@
-"""SAC (Haarnoja et al., 2018): soft actor-critic, off-policy, with as much entropy as asked for.
+"""SAC (Haarnoja et al., 2018): off-policy soft actor-critic with a target entropy.
 
-The policy is a Gaussian squashed by tanh; it moves towards exp(Q/α), where the temperature α is
-itself moved until the policy's entropy is what it should be. The form of the first paper, which
-the DISC paper compares with, has no such α but a reward scale, and a network V of its own.
+The policy is a Gaussian squashed by tanh. It is trained towards exp(Q/α), where the temperature α
+is adjusted to reach the target entropy. The form of the first paper, which the DISC paper compares
+with, has a reward scale instead of α, and a separate network V.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Config(OffPolicyConfig):
     """Options of SAC."""
 
     widths: tuple[int, ...] = (256, 256)
-    """Hidden layers of all networks (original)."""
+    """Hidden layer sizes of all networks (original)."""
     learning_rate: float = 3e-4
-    """Adam's step size, for all networks and the temperature (original)."""
+    """Adam's learning rate, for all networks and the temperature (original)."""
     tau: float = 0.005
-    """τ: how far the targets move towards their networks at each gradient step (original)."""
+    """τ: step size of the target networks towards the networks, per gradient step (original)."""
     form: Literal["automatic", "2018"] = "automatic"
-    """automatic: the temperature is learned (second paper). 2018: the first paper's form with a
-    network V and a fixed temperature of 1, which DISC was compared with."""
+    """automatic: the temperature is learned (second paper). 2018: the form of the first paper,
+    with a network V and a fixed temperature of 1, which the DISC paper compares with."""
     target_entropy: float | None = None
-    """automatic: the entropy that the policy should have; −D by default (second paper)."""
+    """Target entropy of the automatic form; −D by default (second paper)."""
     reward_scale: float | None = None
     """Rewards are multiplied by this. By default 1 in the automatic form; in the 2018 form 5, on
     Humanoid 20 and on HumanoidStandup 100 (DISC's comparison)."""
@@ -75,20 +75,20 @@ class Critics(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a gradient step changes."""
+    """Everything a gradient step changes."""
 
     policy: optim.Learner  # of an MLP, S → 2D: mean and log σ before the tanh
     value: optim.Learner  # of Critics
-    temperature: optim.Learner  # of log α, (); stays in the 2018 form
+    temperature: optim.Learner  # of log α, (); constant in the 2018 form
     target: Any  # of V in the 2018 form, else of the twin Q
 
     def at(self, policy: MLP, value: Critics, temperature: jax.Array) -> Learned:
-        """At rest, with these parameters of another run and targets at the same place."""
+        """The initial state with these parameters of another run, also for the targets."""
         return rest(policy, value, temperature)
 
 
 def rest(policy: MLP, value: Critics, temperature: jax.Array) -> Learned:
-    """Networks that have not moved yet."""
+    """Initial learners with these parameters."""
     target = value.q if value.v is None else value.v
     return Learned(optim.init(policy), optim.init(value), optim.init(temperature), target)
 
@@ -98,7 +98,7 @@ class State(OffPolicy):
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state; α = 1."""
+    """The initial state; α = 1."""
     rng, s, d = off_policy.generator(seed), spec.observation_size, spec.action_size
     policy = networks.init_uniform(rng, (s, *config.widths, 2 * d))
     first, second = (networks.init_uniform(rng, (s + d, *config.widths, 1)) for _ in range(2))
@@ -113,12 +113,12 @@ def act(config: Config, spec: Spec, state: State) -> Squashed:
 
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
-    """The behaviour policy of the next steps: the current one, after random steps."""
+    """The behaviour policy of the next steps: random at first, then the current one."""
     return off_policy.explore(act, config, spec, state)
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
-    """As many gradient steps as an update has."""
+    """All gradient steps of an update."""
     return off_policy.improve(config, state, learn)
 
 
@@ -147,7 +147,7 @@ def move_critics(
 ) -> tuple[optim.Learner, Means]:
     """One gradient step of Q towards c·r + γ V(s') and, in the 2018 form, of V.
 
-    V(s') is min_i Q'_i(s', a') − α log π(a'|s'), or in the 2018 form a network's.
+    V(s') is min_i Q'_i(s', a') − α log π(a'|s'), or a network's output in the 2018 form.
     """
     policy: MLP = learned.policy.parameters
     assert config.reward_scale is not None, "config.for_task fills it in"
@@ -182,7 +182,7 @@ def move_policy(
     alpha: jax.Array,
     key: jax.Array,
 ) -> tuple[optim.Learner, jax.Array, jax.Array]:
-    """One gradient step down mean(α log π(a|s) − min_i Q_i(s, a)); also that, and mean log π."""
+    """One gradient step on mean(α log π(a|s) − min_i Q_i(s, a)); also returns it and mean log π."""
 
     def policy_loss(policy: MLP) -> tuple[jax.Array, jax.Array]:
         action, log_pi = sample(policy, batch.observation, key)
@@ -214,5 +214,5 @@ def sample(policy: MLP, observation: jax.Array, key: jax.Array) -> tuple[jax.Arr
 
 
 def temperature_gradient(log_pi: jax.Array, target_entropy: float) -> jax.Array:
-    """Of −log α · (mean log π + target entropy) by log α: α grows while entropy is short."""
+    """Gradient of −log α · (mean log π + target entropy): α grows while the entropy is too low."""
     return -(log_pi + target_entropy)

@@ -1,7 +1,7 @@
-"""SQL (Haarnoja et al., 2017): soft Q-learning, with a network that samples by exp Q.
+"""SQL (Haarnoja et al., 2017): soft Q-learning, with a network that samples from exp Q.
 
-The policy is no density but a sampler a = f(s, noise); Stein variational gradients move its samples
-until they lie as exp Q(s, ·) does. It has no mean action, and is evaluated as it samples.
+The policy is a sampler a = f(s, noise) without a density. Stein variational gradients train it
+until its samples are distributed as exp Q(s, ·). It has no mean action, so evaluations sample too.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ class Config(OffPolicyConfig):
     """Options of SQL."""
 
     widths: tuple[int, ...] = (128, 128)
-    """Hidden layers of all networks (published code)."""
+    """Hidden layer sizes of all networks (published code)."""
     batch_size: int = 128
-    """Transitions in a gradient step (published code)."""
+    """Transitions per gradient step (published code)."""
     learning_rate: float = 3e-4
-    """Adam's step size, for all networks (published code)."""
+    """Adam's learning rate, for all networks (published code)."""
     reward_scale: float | None = None
-    """Rewards are multiplied by this: the larger, the less random the policy. By default as
-    published: 30 on Hopper and HalfCheetah, 10 on Walker2d, 300 on Ant, 100 on Humanoid; 1
-    elsewhere, where you should choose it."""
+    """Rewards are multiplied by this: the larger, the less random the policy. The defaults are the
+    published ones: 30 on Hopper and HalfCheetah, 10 on Walker2d, 300 on Ant, 100 on Humanoid. On
+    other tasks the default is 1 and should be tuned."""
     value_particles: int = 16
-    """Uniform actions that the soft value is estimated from (published code)."""
+    """Uniform actions from which the soft value is estimated (published code)."""
     fixed_particles: int = 8
     """Actions of the policy at which Q is differentiated (published code: 16 in all, in halves)."""
     moved_particles: int = 8
-    """Actions of the policy that are moved (published code: 16 in all, in halves)."""
+    """Actions of the policy that are updated (published code: 16 in all, in halves)."""
     target_interval: int = 1000
-    """Gradient steps after which the critics are copied to their targets (published code)."""
+    """Gradient steps between copies of the critics to their targets (published code)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +69,7 @@ class Config(OffPolicyConfig):
 
     @property
     def rows(self) -> int:
-        """Rows that a network sees in a gradient step, or pairs of actions that are compared."""
+        """Rows that a network processes in a gradient step, or pairs of actions compared."""
         pairs = self.fixed_particles * self.moved_particles
         return self.batch_size * max(self.value_particles, pairs)
 
@@ -83,7 +83,7 @@ class Config(OffPolicyConfig):
 
 
 class Learned(NamedTuple):
-    """What a gradient step changes."""
+    """Everything a gradient step changes."""
 
     policy: optim.Learner  # of an MLP, S + D → D
     value: optim.Learner  # of two MLPs, S + D → 1
@@ -91,12 +91,12 @@ class Learned(NamedTuple):
     updates: jax.Array  # () int32, gradient steps
 
     def at(self, policy: MLP, value: tuple[MLP, MLP]) -> Learned:
-        """At rest, with these parameters of another run and targets at the same place."""
+        """The initial state with these parameters of another run, also for the targets."""
         return rest(policy, value)
 
 
 def rest(policy: MLP, value: tuple[MLP, MLP]) -> Learned:
-    """Networks that have not moved yet."""
+    """Initial learners with these parameters."""
     return Learned(optim.init(policy), optim.init(value), value, jnp.int32(0))
 
 
@@ -105,7 +105,7 @@ class State(OffPolicy):
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state; the sampler's noise has as many dimensions as the action."""
+    """The initial state; the sampler's noise has as many dimensions as the action."""
     rng, s, d = off_policy.generator(seed), spec.observation_size, spec.action_size
     policy = networks.init_uniform(rng, (s + d, *config.widths, d))
     first, second = (networks.init_uniform(rng, (s + d, *config.widths, 1)) for _ in range(2))
@@ -119,12 +119,12 @@ def act(config: Config, spec: Spec, state: State) -> Sampler:
 
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
-    """The behaviour policy of the next steps: the current one, after random steps."""
+    """The behaviour policy of the next steps: random at first, then the current one."""
     return off_policy.explore(act, config, spec, state)
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
-    """As many gradient steps as an update has."""
+    """All gradient steps of an update."""
     return off_policy.improve(config, state, learn)
 
 
@@ -190,8 +190,8 @@ def log_density(
 ) -> tuple[jax.Array, jax.Array]:
     """Σ min Q(s, a) + Σ_d log(1 − a_d²) over all actions (M, K, D), and mean Q.
 
-    Its gradient by an action is the score that the samples are moved by: of the density
-    exp(Q)·∏ (1 − a_d²), as in the published code, which keeps them off the bounds.
+    Its gradient with respect to an action is the score of the density exp(Q)·∏ (1 − a_d²), as in
+    the published code, which keeps samples away from the bounds.
     """
     q = off_policy.least(critics, observation, action)
     squash = jnp.log(1.0 - jnp.square(action) + 1e-6)

@@ -1,8 +1,8 @@
-"""TD3 (Fujimoto et al., 2018): DDPG with twin critics, a late policy and smoothed targets.
+"""TD3 (Fujimoto et al., 2018): DDPG with twin critics, delayed policy updates and smoothed targets.
 
-Each of the three is there against values that are too high: the smaller of two critics is believed,
-the policy and the targets move only at every second step of the critics, and the target's action is
-blurred, so that the policy can't sit on a narrow peak of the critic.
+All three reduce overestimation: targets use the smaller of two critics, the policy and the targets
+are updated only at every second step of the critics, and noise on the target's action keeps the
+policy from exploiting narrow peaks of the critic.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ class Config(OffPolicyConfig):
     """Options of TD3."""
 
     widths: tuple[int, ...] = (400, 300)
-    """Hidden layers of all networks (original)."""
+    """Hidden layer sizes of all networks (original)."""
     batch_size: int = 100
-    """Transitions in a gradient step (original)."""
+    """Transitions per gradient step (original)."""
     learning_rate: float = 1e-3
-    """Adam's step size, for all networks (original)."""
+    """Adam's learning rate, for all networks (original)."""
     tau: float = 0.005
-    """τ: how far the targets move towards their networks each time (original)."""
+    """τ: step size of the target networks towards the networks, per target update (original)."""
     exploration: float = 0.1
-    """Standard deviation of the noise on collected actions, as a share of their reach
+    """Standard deviation of the exploration noise, as a fraction of half the action range
     (original)."""
     target_noise: float = 0.2
-    """Standard deviation of the noise on the target's actions (original); 0 smooths nothing."""
+    """Standard deviation of the noise on target actions (original); 0 disables smoothing."""
     target_noise_clip: float = 0.5
-    """That noise is held within ± this (original)."""
+    """The noise on target actions is clipped to ± this (original)."""
     policy_delay: int = 2
-    """Gradient steps of the critics for one of the policy and of the targets (original)."""
+    """Gradient steps of the critics per update of the policy and the targets (original)."""
     twin: bool = True
-    """Two critics, of which the smaller is believed (original); else one."""
+    """Use the minimum of two critics (original) instead of one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +60,7 @@ class Config(OffPolicyConfig):
 
 
 class Learned(NamedTuple):
-    """What a gradient step changes."""
+    """Everything a gradient step changes."""
 
     policy: optim.Learner  # of an MLP, S → D
     value: optim.Learner  # of one or two MLPs, S + D → 1
@@ -68,7 +68,7 @@ class Learned(NamedTuple):
     updates: jax.Array  # () int32, gradient steps of the critics
 
     def at(self, policy: MLP, value: tuple[MLP, ...]) -> Learned:
-        """At rest, with these parameters of another run and targets at the same place."""
+        """The initial state with these parameters of another run, also for the targets."""
         return Learned(*off_policy.rest(policy, value), jnp.int32(0))
 
 
@@ -77,7 +77,7 @@ class State(OffPolicy):
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state."""
+    """The initial state."""
     rng, s, d = off_policy.generator(seed), spec.observation_size, spec.action_size
     policy = networks.init_uniform(rng, (s, *config.widths, d))
     count = 2 if config.twin else 1
@@ -93,12 +93,12 @@ def act(config: Config, spec: Spec, state: State) -> Deterministic:
 
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
-    """The behaviour policy of the next steps: the current one, after random steps."""
+    """The behaviour policy of the next steps: random at first, then the current one."""
     return off_policy.explore(act, config, spec, state)
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
-    """As many gradient steps as an update has; every `policy_delay`-th moves the policy too."""
+    """All gradient steps of an update; every `policy_delay`-th also updates the policy."""
     return off_policy.improve_delayed(config, state, move_critics, move_policy)
 
 
@@ -119,7 +119,7 @@ def move_critics(
 
 
 def move_policy(config: Config, batch: Batch, learned: Learned) -> tuple[Learned, jax.Array]:
-    """One gradient step of the policy up the first critic, all targets after it; mean Q(s, π)."""
+    """One gradient step of the policy on the first critic, then of all targets; mean Q(s, π)."""
     critics = learned.value.parameters
     cost, gradient = jax.value_and_grad(off_policy.policy_loss)(
         learned.policy.parameters, critics[0], batch.observation

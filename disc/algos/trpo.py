@@ -1,4 +1,4 @@
-"""TRPO (Schulman et al., 2015): one natural-gradient step, as long as the KL limit allows."""
+"""TRPO (Schulman et al., 2015): one natural-gradient step per batch, limited by the KL."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ class Config(GaussianConfig):
     horizon: int = 1024
     """N: environment steps in a batch, over all environments (published code)."""
     widths: tuple[int, ...] = (32, 32)
-    """Hidden layers of the policy and of the value network (published code)."""
+    """Hidden layer sizes of the policy and the value network (published code)."""
     lam: float = 0.98
     """λ of the advantage estimator (published code)."""
     max_kl: float = 0.01
-    """The limit on the mean KL(π_old ‖ π) of a step (published code)."""
+    """Limit on the mean KL(π_old ‖ π) of a step (published code)."""
     cg_iterations: int = 10
     """Iterations of conjugate gradients (published code)."""
     cg_damping: float = 0.1
     """Added to the Fisher matrix's diagonal (published code)."""
     fisher_stride: int = 5
-    """The Fisher matrix is measured on every so many samples (published code)."""
+    """The Fisher matrix is estimated from every n-th sample (published code)."""
     line_search_steps: int = 10
-    """Lengths that the line search tries, each half the last (published code)."""
+    """Step lengths that the line search tries, each half the last (published code)."""
     value_epochs: int = 5
     """Passes of the value network over the batch (published code)."""
     value_minibatch: int = 64
-    """Samples in one of its gradient steps (published code)."""
+    """Samples per gradient step of the value network (published code)."""
     value_learning_rate: float = 1e-3
-    """Its Adam's step size (published code)."""
+    """Adam's learning rate for the value network (published code)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +76,7 @@ class State(ActorCritic):
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state; the replay holds the newest batch only."""
+    """The initial state; the replay holds the newest batch only."""
     state = State(**actor_critic.init(config, 1, spec, num_envs, seed))
     return replace(state, policy=state.policy._replace(moments=()))
 
@@ -162,7 +162,7 @@ def natural_step(
 def fisher_product(
     unravel: Callable[[jax.Array], GaussianPolicy], theta: jax.Array, x: jax.Array, v: jax.Array
 ) -> jax.Array:
-    """F v, F the Hessian of mean KL(π_θ ‖ π_θ') in θ' at θ: forward over reverse.
+    """F v, where F is the Hessian of mean KL(π_θ ‖ π_θ') in θ' at θ; forward-over-reverse mode.
 
     Args:
         unravel: parameters (P,) → policy.
@@ -190,17 +190,17 @@ def line_search(
     kl_limit: float,
     steps: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """The longest of full, full/2, full/4, … that is no worse and within the limit.
+    """The longest of full, full/2, full/4, … that is not worse and within the limit.
 
     Args:
         judge: θ ↦ (objective to maximise, KL).
         theta: where to start, (P,).
         full: the longest step, (P,).
-        kl_limit: the KL that is allowed.
-        steps: lengths to try.
+        kl_limit: the maximum KL.
+        steps: number of lengths to try.
 
     Returns:
-        The new θ and the fraction of `full` taken; θ itself and 0 if none will do.
+        The new θ and the fraction of `full` taken; the old θ and 0 if no length is acceptable.
     """
     start, _ = judge(theta)
 

@@ -1,8 +1,8 @@
-"""Trust-PCL (Nachum et al., 2018): off-policy, by path consistency under a relative entropy.
+"""Trust-PCL (Nachum et al., 2018): off-policy path consistency learning with relative entropy.
 
-Policy and value are moved together until every stored path of d steps is consistent: what the
-value network says at its start is what the path paid, less λ times how far the policy has moved
-from its own past, plus what the value network says at its end.
+The policy and the value network are trained together until every stored path of d steps is
+consistent: the value at its start equals the rewards along it, minus λ times the divergence of the
+policy from its past, plus the value at its end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAME = "trust-pcl"
 AGENT = "TrustPCL"
 
 ADAM_EPSILON = 2e-4  # published code
-FIRST_LAMBDA = 500.0  # λ's goal while fewer than 9 episodes have ended (published code)
+FIRST_LAMBDA = 500.0  # target of λ until 9 episodes have ended (published code)
 
 
 @dataclass(frozen=True)
@@ -44,42 +44,41 @@ class Config(GaussianConfig):
     """Options of Trust-PCL."""
 
     horizon: int = 1000
-    """N: environment steps between updates, over all environments; the original takes 10, which
-    costs a call for every gradient step."""
+    """N: environment steps between updates, over all environments; the original uses 10, which
+    needs one call per gradient step."""
     gamma: float = 0.995
     """Discount factor γ (published command)."""
     widths: tuple[int, ...] = (256, 256)
-    """Hidden layers of the policy and of the value network (published command)."""
+    """Hidden layer sizes of the policy and the value network (published command)."""
     path_length: int = 10
-    """d: steps in a path (published: 1, 5 or 10 by task; 10 by our own runs on Hopper)."""
+    """d: steps in a path (published: 1, 5 or 10 by task; 10 chosen by our runs on Hopper)."""
     path_stride: int | None = None
-    """Steps between the starts of two paths of a chunk: the published code starts one at each step
-    (1). By default a path starts where the last one ended, which is faster (ours)."""
+    """Steps between the starts of paths in a chunk: 1 in the published code. By default each path
+    starts where the last one ended, which is faster (ours)."""
     chunk_length: int = 10
     """T: steps in a stored chunk (published command)."""
     replay_chunks: int = 5000
     """Chunks in the replay (published command)."""
     batch_chunks: int = 64
-    """Chunks in a gradient step, of which there is one for every chunk collected (published
+    """Chunks per gradient step; there is one gradient step per collected chunk (published
     command)."""
     recency: float = 1e-3
     """A chunk is drawn with probability ∝ exp(recency · its number) (published command)."""
     learning_rate: float = 1e-4
-    """Adam's step size (published command)."""
+    """Adam's learning rate (published command)."""
     max_gradient_norm: float = 40.0
-    """The gradient of both networks together is held within this norm (published command)."""
+    """The joint gradient of both networks is clipped to this norm (published command)."""
     residual_clip: float = 1.0
-    """C is held within ± this (published command)."""
+    """C is clipped to ± this (published command)."""
     divergence: float = 1e-3
-    """ε: λ is chosen so that the policy may move by this KL a step (published command; 5e-4 and
-    2e-3 are said to be good too)."""
+    """ε: λ is chosen so that the policy may change by this KL per step (published command; 5e-4
+    and 2e-3 are also reported to work well)."""
     lambda_episodes: int = 20
-    """Episodes whose returns choose λ (ours; the published code keeps 100)."""
+    """Number of last episodes whose returns determine λ (ours; the published code keeps 100)."""
     entropy_weight: float = 0.0
     """τ: weight of the entropy (published command)."""
     target_decay: float = 0.99
-    """How much of the target networks, and of λ, remains after a gradient step (published
-    command)."""
+    """Decay of the target networks, and of λ, per gradient step (published command)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,7 +98,7 @@ class Config(GaussianConfig):
 
 
 class Pair(NamedTuple):
-    """Both networks: as they are, or their exponential averages, the targets."""
+    """Both networks, or their targets, which are exponential averages."""
 
     policy: GaussianPolicy
     value: MLP
@@ -112,17 +111,17 @@ class State(Networks):
     replay: ChunkReplay
     targets: Pair
     lam: float  # λ
-    returns: Floats  # (K,) of the last episodes, the newest last; NaN before there are so many
+    returns: Floats  # (K,) of the last episodes, the newest last; padded with NaN
     lengths: Floats  # (K,) and their lengths
 
     def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
-        """This fresh state with the networks of another run, the targets at the same place."""
+        """This initial state with the networks of another run, also for the targets."""
         state = super().start_from(parameters, normalizer)
         return dataclasses.replace(state, targets=Pair(**parameters))
 
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
-    """A fresh state; the value network's inputs are [1, s, s²]."""
+    """The initial state; the value network's inputs are [1, s, s²]."""
     size = spec.observation_size
     memory.check_chunks(config, spec)
     policy, value = actor_critic.init_networks(config, spec, seed, 1 + 2 * size, value_gain=0.01)
@@ -142,16 +141,16 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
 
 
 def act(config: Config, spec: Spec, state: State) -> Gaussian:
-    """The current policy; observations as they are."""
+    """The current policy; observations are not normalised."""
     return dataclasses.replace(actor_critic.act(config, spec, state), observation_clip=None)
 
 
 explore = act
-"""The behaviour policy of the next rollout: it samples."""
+"""The behaviour policy of the next rollout, which samples actions."""
 
 
 def observe(config: Config, state: State, rollout: Rollout) -> State:
-    """The state after a rollout: chunks stored, returns remembered."""
+    """The state after a rollout, with its chunks and returns stored."""
     count = config.lambda_episodes
     return dataclasses.replace(
         state,
@@ -163,7 +162,7 @@ def observe(config: Config, state: State, rollout: Rollout) -> State:
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
-    """As many gradient steps as chunks were collected, while λ follows its goal."""
+    """One gradient step per collected chunk, while λ moves towards its target."""
     clock = time.perf_counter()
     goal = lambda_goal(config, state.returns, state.lengths)
     drawn = replays.draw_recent(
@@ -193,7 +192,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
 
 
 def lambda_goal(config: Config, returns: Floats, lengths: Floats) -> float:
-    """The λ that the last episodes call for: their implied KL is ε times their mean length."""
+    """The target of λ: the implied KL of the last episodes is ε times their mean length."""
     known = ~np.isnan(returns)
     if np.sum(known) < min(9, config.lambda_episodes):
         return FIRST_LAMBDA
@@ -202,7 +201,7 @@ def lambda_goal(config: Config, returns: Floats, lengths: Floats) -> float:
 
 
 class Carry(NamedTuple):
-    """What moves from one gradient step to the next."""
+    """The state passed from one gradient step to the next."""
 
     policy: optim.Learner
     value: optim.Learner
@@ -244,10 +243,10 @@ def descend(
 def loss(
     config: Config, both: Pair, targets: Pair, chunks: ChunkReplay, lam: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Mean over chunks of Σ_t −C_t Σ_i γ^i log π(a_{t+i}|s_{t+i}) − C_t V(s_t), C_t fixed.
+    """Mean over chunks of Σ_t −C_t Σ_i γ^i log π(a_{t+i}|s_{t+i}) − C_t V(s_t), C_t constant.
 
-    Its gradient is that of ½ C_t², C held within its bounds, but for the target networks, which
-    are not differentiated, and the factor τ + λ of the policy's part, which is left out.
+    Its gradient is that of ½ C_t² with C clipped, except that target networks are not
+    differentiated and the policy's part lacks the factor τ + λ.
     """
     shape = chunks.reward.shape
 

@@ -1,4 +1,4 @@
-"""Standard output and error, and what a sweep shows: a live table, or plain lines in a log."""
+"""Standard output and error, and the progress of a sweep: a live table, or lines in a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ err = terminal.Speaker(soft_wrap=True)
 
 
 class Display:
-    """Shows a `Board`; use it in a `with` statement and call it."""
+    """Shows a `Board`; use it as a context manager and call it."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.spoken = console, 0.0
@@ -45,14 +45,14 @@ class Display:
             self.live.stop()
 
     def __call__(self, board: Board) -> None:
-        """Show where the sweep stands."""
+        """Show the sweep's progress."""
         for cell, reason in board.failed.items():
             if cell not in self.known:
                 self.known.add(cell)
                 self.say(f"{cell.path} failed: {reason}")
         if board.stopping and not self.stopping:
             self.stopping = True
-            self.say("Stopping once every run is saved; Ctrl-C again stops at once …")
+            self.say("Stopping when all runs are saved; press Ctrl-C again to stop at once …")
         if self.live is not None:
             self.live.update(table(board), refresh=True)
         elif time.monotonic() - self.spoken > SECONDS_BETWEEN_LINES or not board.running:
@@ -60,12 +60,12 @@ class Display:
             self.say(line(board))
 
     def say(self, text: str) -> None:
-        """A line of its own, above the table if there is one."""
+        """Print a line, above the table if there is one."""
         self.console.print(text, markup=False, soft_wrap=True)
 
 
 def table(board: Board) -> Group:
-    """What runs, how far it is, its last evaluation, its speed and the time left."""
+    """The running runs: progress, last evaluation, speed and time left."""
     shown = Table(box=None)
     shown.add_column("run", overflow="fold")
     for column in ("steps", "", "return", "steps/s", "left"):
@@ -86,7 +86,7 @@ def table(board: Board) -> Group:
 
 
 def line(board: Board) -> str:
-    """Counts, and the time left in all, as one line."""
+    """Counts and the total time left, as one line."""
     parts = [f"{len(board.done)} of {board.total} runs done", f"{len(board.running)} running"]
     parts += [f"{len(board.waiting)} waiting"] if board.waiting else []
     parts += [f"{len(board.failed)} failed"] if board.failed else []
@@ -96,8 +96,8 @@ def line(board: Board) -> str:
 
 
 def seconds_left(board: Board) -> float | None:
-    """By the speed of what runs and has run, as far as it is known."""
-    speeds: dict[tuple[str, str], float] = {}  # steps a second
+    """Estimate from the speeds of running and finished runs, if known."""
+    speeds: dict[tuple[str, str], float] = {}  # steps per second
     for status in board.done:
         _note(speeds, status.cell, status.rows)
     ahead = [(status.cell, status.step) for status in board.waiting]
@@ -119,7 +119,7 @@ def _step(status: Status, rows: list[log.Row]) -> int:
 
 
 def _ahead(cell: Cell, step: int) -> int:
-    """Steps to go; a run's last iteration may reach beyond its end."""
+    """Steps left, at least 0: the last iteration may exceed the planned steps."""
     return max(0, cell.steps - step)
 
 
@@ -129,7 +129,7 @@ def _note(speeds: dict[tuple[str, str], float], cell: Cell, rows: list[log.Row])
 
 
 def _rate(rows: list[log.Row], step: int, before: int, since: float) -> float:
-    """Steps a second over the last rows but the first, which may be cut, or since the start."""
+    """Steps per second over the last rows, or since the start; the first row may be partial."""
     rows = rows[1:] if len(rows) > 2 else rows
     if len(rows) > 1:
         spent = rows[-1].get("time/elapsed", 0.0) - rows[0].get("time/elapsed", 0.0)
@@ -143,17 +143,17 @@ def _last(rows: list[log.Row], name: str) -> str:
 
 
 def plan(found: list[Status], seconds: Mapping[Cell, float | None], jobs: int) -> Group:
-    """What a sweep will do: its runs, what is done of them, and how long the rest will take."""
+    """A sweep's runs, their progress, and the time the rest will take."""
     done = sum(status.done for status in found)
     known = [x for x in seconds.values() if x is not None]
     ends = [0.0] * jobs
-    for own in known:  # a run starts when the first of those before it ends
+    for own in known:  # a run starts when a slot becomes free
         ends[ends.index(min(ends))] += own
     title = f"{len(found)} runs, {done} done, {len(found) - done} to do"
     if known:
         title += f": about {max(ends) / 3600:,.2f} h with {jobs} at a time"
     if len(known) < len(seconds):
-        title += f", not counting {len(seconds) - len(known)} that could not be tried"
+        title += f", not counting {len(seconds) - len(known)} that could not be estimated"
     shown = Table(box=None)
     shown.add_column("run", overflow="fold")
     for column in ("steps", "done", "hours"):

@@ -21,7 +21,7 @@ from disc.types import DiscError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; exits with status 2 after a user's mistake."""
+    """Run the command line; exits with status 2 after a user error."""
     cli_args = list(sys.argv[1:] if arguments is None else arguments)
     name = cli_args[0] if cli_args else "--help"
     if name in ("--version", "-V"):
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif name in ("--help", "-h"):
         out.print(_overview())
     elif name not in COMMANDS:
-        err.print(f"disc: there is no command {name!r}; `disc --help` lists them.", markup=False)
+        err.print(f"disc: no command {name!r}; `disc --help` lists all commands.", markup=False)
         sys.exit(2)
     else:
         _run(name, cli_args[1:])
@@ -54,10 +54,10 @@ def _run(name: str, cli_args: list[str]) -> None:
 def _overview() -> Table:
     table = Table(title="disc: train continuous-control policies", box=None, title_justify="left")
     table.add_column("command", style="bold")
-    table.add_column("what it does")
+    table.add_column("description")
     for name, (kind, _) in COMMANDS.items():
         table.add_row(name, _summary(kind))
-    table.caption = "disc COMMAND --help tells more. Start with: disc train hopper --video"
+    table.caption = "disc COMMAND --help shows its options. Example: disc train hopper --video"
     table.caption_justify = "left"
     return table
 
@@ -69,7 +69,7 @@ def _summary(kind: type) -> str:
 def plot(command: options.Plot) -> None:
     """`disc plot`."""
     if not command.run:
-        raise DiscError("there is nothing to plot; name one or more run directories.")
+        raise DiscError("nothing to plot; give one or more run directories.")
     if command.diagnostics:
         plots.diagnostics(command.run, command.out)
     else:
@@ -81,10 +81,10 @@ def show_list(_: options.List) -> None:
     """`disc list`."""
     algorithms = Table(title="Algorithms", title_justify="left", box=None)
     algorithms.add_column("--algo")
-    algorithms.add_column("what it is")
+    algorithms.add_column("description")
     for name, algorithm in ALGORITHMS.items():
         algorithms.add_row(name, (algorithm.__doc__ or "").partition("\n")[0])
-    title = "Tasks: sizes of observations (here and in the paper) and actions, the paper's steps"
+    title = "Tasks: observation size (here and in the paper), action size, steps in the paper"
     tasks = Table(title=title, title_justify="left", box=None)
     for column in ("name", "environment"):
         tasks.add_column(column, no_wrap=True)
@@ -94,11 +94,11 @@ def show_list(_: options.List) -> None:
         sizes = (task.observation_size, task.paper_observation_size, task.action_size)
         tasks.add_row(name, task.id, *map(str, sizes), f"{task.steps // 1_000_000}M")
     title = "Experiments of the paper, for `disc reproduce`"
-    paper = Table("name", "what it is", title=title, title_justify="left", box=None)
+    paper = Table("name", "description", title=title, title_justify="left", box=None)
     for name in spec.names():
         paper.add_row(name, spec.find(name).title)
     out.print(algorithms, tasks, paper)
-    out.print("Any Gymnasium id with Box actions, or package.module:factory, works as well.")
+    out.print("Any Gymnasium id with Box actions, or a package.module:factory, also works.")
 
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {

@@ -20,21 +20,21 @@ class Train:
     env: Positional[str]
     """A task (`disc list`), a Gymnasium id, or package.module:factory."""
     algo: Literal[tuple(ALGORITHMS)] = "disc"  # type: ignore[valid-type]
-    """The algorithm; the options below the line are its own."""
+    """The algorithm; its options are listed below the line."""
     preset: Preset = DEFAULT_PRESET
-    """Where the options below the line that are not given come from: the paper's settings, or
-    ours, which are provisional (docs/disc.md)."""
+    """Defaults of the options below the line: the paper's settings, or ours, which are provisional
+    (docs/disc.md)."""
     steps: int = 1_000_000
     """Environment steps."""
     seed: int = 0
-    """All randomness derives from it."""
+    """Random seed; all randomness derives from it."""
     out: Path | None = None
-    """The run directory; made, and must be empty if it exists. By default runs/ENV_ALGO_seedN."""
+    """The run directory, which must be new or empty. By default runs/ENV_ALGO_seedN."""
     threads: int | None = None
-    """Cores to use; all there are by default. Give 1 to run several side by side."""
+    """Cores to use; all by default. Use 1 for several runs in parallel."""
     num_envs: int = 1
-    """Environments; the steps that are collected at once (--horizon, off-policy
-    --steps-per-update) are split over them."""
+    """Number of environments; the steps collected per update (--horizon, or --steps-per-update if
+    off-policy) are split over them."""
     env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
         default_factory=dict
     )
@@ -46,33 +46,33 @@ class Train:
     checkpoint_every: int = CHECKPOINT_EVERY
     """Steps between checkpoints; 0 keeps only the one at the end."""
     on_nan: Literal["stop", "rollback"] = "stop"
-    """If an update gives a number that is not finite: stop, or go back to the last checkpoint with
-    half the step size, up to five times."""
+    """If an update gives a non-finite value: stop, or return to the last checkpoint with half the
+    step size, up to five times."""
     video: bool = False
-    """Film the policy at the end."""
+    """Record a video of the policy at the end."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Resume:
-    """Go on with a run, exactly as if it had not stopped."""
+    """Resume a run, exactly as if it had not stopped."""
 
     run: Positional[Path]
     """The run directory."""
     steps: int | None = None
-    """Steps in all; as planned when the run began by default."""
+    """Total steps; by default as when the run began."""
     threads: int | None = None
-    """Cores to use; as when the run began by default. Another number may round large products
-    differently."""
+    """Cores to use; by default as when the run began. Another number may round large matrix
+    products differently."""
     env: str | None = None
-    """The environment, for a run of a package.module:factory, which must be named here: a file
-    can't choose what is imported."""
+    """The environment. Required for a run with a package.module:factory, as files can't choose
+    what is imported."""
     on_nan: Literal["stop", "rollback"] | None = None
-    """If an update gives a number that is not finite; as when the run began by default."""
+    """What to do if an update gives a non-finite value; by default as when the run began."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Try an environment before training: what will hurt, and what to do about it."""
+    """Test an environment before training: report problems and how to fix them."""
 
     env: Positional[str]
     """A task (`disc list`), a Gymnasium id, or package.module:factory."""
@@ -83,50 +83,50 @@ class Check:
     steps: int = 1_000
     """Random steps to take."""
     seed: int = 0
-    """Of the environment and the actions."""
+    """Seed of the environment and the actions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sweeping:
-    """What `disc sweep` and `disc reproduce` have in common."""
+    """Options shared by `disc sweep` and `disc reproduce`."""
 
     out: Path | None = None
-    """Where the runs go, and the report; by default runs/paper, or runs/ and the file's name, with
-    the scale behind it if one is given. The same command again goes on with what is there."""
+    """Directory of the runs and the report; by default runs/paper, or runs/ and the file's name,
+    followed by the scale if given. Running the same command again resumes unfinished runs."""
     dry_run: bool = False
-    """Only list the runs, what is done already, and the hours it will take, from a short try of
-    each kind on this machine."""
+    """Only list the runs, their progress, and the hours left, estimated from a short trial of each
+    kind of run on this machine."""
     scale: float = 1.0
-    """Shorten every run to this share, its learning rate's annealing too; everything drawn from it
-    says so."""
+    """Shorten every run to this fraction, including the annealing of its learning rate; reports
+    and figures mention it."""
     steps: int | None = None
-    """Cut every run at so many steps; the learning rate anneals as if it went on."""
+    """Stop every run after this many steps; the learning rate anneals as in the full run."""
     seeds: tuple[int, ...] = ()
-    """Only these seeds, or other ones than the file's."""
+    """Only these seeds; they may differ from the file's."""
     tasks: tuple[str, ...] = ()
-    """Only these tasks of the file."""
+    """Only these tasks of the experiment."""
     algos: tuple[str, ...] = ()
-    """Only these arms of the file: labels, or names of algorithms."""
+    """Only these arms of the experiment: labels, or names of algorithms."""
     jobs: int | None = None
-    """Runs at the same time, one core each; as many as there are cores by default."""
+    """Parallel runs, one core each; by default the number of cores."""
     retries: int = 2
-    """How often a run that fails is tried again from its last checkpoint."""
+    """How often a failed run is retried from its last checkpoint."""
     ray: str | None = None
-    """Run on a Ray cluster: its address, or auto. Needs the extra disc-rl[ray]."""
+    """Address of a Ray cluster to run on, or auto. Needs the extra disc-rl[ray]."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Run all runs of an experiment file, several at a time, and report on them."""
+    """Run all runs of an experiment file, several in parallel, and write a report."""
 
     file: Positional[Path]
-    """A TOML file that says which algorithms, options, tasks, seeds and steps; docs/sweeps.md."""
+    """A TOML file with algorithms, options, tasks, seeds and steps (docs/sweeps.md)."""
     run: OmitArgPrefixes[Sweeping] = dataclasses.field(default_factory=Sweeping)
 
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Run what one of the paper's tables or figures needs, and report on it."""
+    """Run the experiment of a table or figure of the paper, and write a report."""
 
     name: Positional[str]
     """table1, table2, fig1 …; `disc list` shows all."""
@@ -135,24 +135,24 @@ class Reproduce:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Make one HTML file of a directory of runs: tables, curves, what was run and how."""
+    """Write an HTML report on a directory of runs: tables, curves, commands and versions."""
 
     directory: Positional[Path]
-    """Of a sweep, or of any runs."""
+    """Directory of a sweep, or of any runs."""
     out: Path | None = None
-    """The file; by default report.html in the directory."""
+    """The HTML file; by default report.html in the directory."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Eval:
-    """Evaluate a policy: mean, standard deviation and each return."""
+    """Evaluate a policy: mean, standard deviation and all returns."""
 
     policy: Positional[Path]
     """A run directory or a policy file."""
     episodes: int = 10
     """Episodes."""
     seed: int = 0
-    """Of the evaluation."""
+    """Seed of the evaluation."""
     stochastic: bool = False
     """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
     env: str | None = None
@@ -162,18 +162,18 @@ class Eval:
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """Film a policy; needs no display."""
+    """Record a video of a policy; needs no display."""
 
     policy: Positional[Path]
     """A run directory or a policy file."""
     out: Path | None = None
-    """An .mp4 or .gif file; by default video.mp4 in the run directory or beside the file."""
+    """An .mp4 or .gif file; by default video.mp4 in the directory of the policy file."""
     episodes: int = 1
     """Episodes."""
     seconds: float = 20.0
-    """The video's length at most."""
+    """Maximum length of the video."""
     seed: int = 0
-    """Of the first episode."""
+    """Seed of the first episode."""
     stochastic: bool = False
     """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
     env: str | None = None
@@ -183,7 +183,7 @@ class Watch:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw learning curves or importance-sampling diagnostics of runs."""
+    """Plot learning curves or importance-sampling diagnostics of runs."""
 
     run: Positional[tuple[Path, ...]]
     """Run directories or progress.csv files."""
@@ -192,18 +192,18 @@ class Plot:
     metric: str | None = None
     """A column of progress.csv; returns by default."""
     diagnostics: bool = False
-    """Draw importance weights, vanished gradients and included batches instead; for runs of disc,
+    """Plot importance weights, vanished gradients and included batches instead; for runs of disc,
     ppo and ppo-amber."""
 
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """Show the algorithms and the paper's tasks."""
+    """List the algorithms, and the paper's tasks and experiments."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Info:
-    """Say what a policy file or a run is, how it was made and how well it did."""
+    """Describe a policy file or a run: algorithm, options, versions and scores."""
 
     policy: Positional[Path]
     """A run directory or a policy file."""

@@ -1,4 +1,4 @@
-"""`disc eval`, `disc watch` and `disc info`: what can be done with a policy file."""
+"""`disc eval`, `disc watch` and `disc info`."""
 
 from __future__ import annotations
 
@@ -85,28 +85,28 @@ def info(command: Info) -> None:
     """`disc info`."""
     path = _policy_path(command.policy)
     file = policies.read(path)
-    said, acting = file.info, file.policy
-    scores = _table(said.get("scores"))
+    header, acting = file.info, file.policy
+    scores = _table(header.get("scores"))
     table = Table(box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column()
     rows = {
         "file": str(path),
-        "what": f"{said.get('algorithm')} policy for {said.get('env_name')}",
-        "made with": ", ".join(f"{k}={v!r}" for k, v in _table(said.get("env_kwargs")).items()),
-        "takes": f"observations of shape {acting.observation_shape}",
-        "gives": f"actions of shape {acting.action_shape}",
+        "contents": f"{header.get('algorithm')} policy for {header.get('env_name')}",
+        "env_kwargs": ", ".join(f"{k}={v!r}" for k, v in _table(header.get("env_kwargs")).items()),
+        "observations": f"shape {acting.observation_shape}",
+        "actions": f"shape {acting.action_shape}",
         "network": " → ".join(str(w.shape[0]) for w in acting.weights)
         + f" → {acting.biases[-1].size}",
-        "trained": f"{_number(said.get('step', 0), ',')} steps, seed {said.get('seed')}",
+        "trained": f"{_number(header.get('step', 0), ',')} steps, seed {header.get('seed')}",
     }
     for name in ("last_evaluation", "best_evaluation"):
         if score := _table(scores.get(name)):
             found, spread = (_number(score.get(x), ",.1f") for x in ("return", "return_std"))
             step = _number(score.get("step"), ",")
             rows[name.replace("_", " ")] = f"{found} ± {spread} at step {step}"
-    rows["options"] = ", ".join(f"{k}={v}" for k, v in _table(said.get("config")).items())
-    rows["versions"] = ", ".join(f"{k} {v}" for k, v in _table(said.get("versions")).items())
+    rows["options"] = ", ".join(f"{k}={v}" for k, v in _table(header.get("config")).items())
+    rows["versions"] = ", ".join(f"{k} {v}" for k, v in _table(header.get("versions")).items())
     for name, text in rows.items():
         if text:
             table.add_row(name, Text(printable(text)))
@@ -114,12 +114,12 @@ def info(command: Info) -> None:
 
 
 def _table(value: Any) -> dict[str, Any]:
-    """A table in a file, or none."""
+    """The value if it is a dict, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def _number(value: Any, form: str) -> str:
-    """A number in a file, or whatever is in its place."""
+    """A formatted number, or the value as text if it is not a number."""
     try:
         return format(value, form)
     except (ArithmeticError, TypeError, ValueError):
@@ -130,14 +130,12 @@ def _policy_path(path: Path) -> Path:
     file = policies.locate(path)
     if path.is_dir() and not file.exists():
         directory.read_config(path)
-        raise DiscError(
-            f"{path}: this run has saved no policy yet; it will at its first checkpoint."
-        )
+        raise DiscError(f"{path}: no policy yet; this run will save one at its first checkpoint.")
     return file
 
 
 def _open(path: Path, env: str | None) -> tuple[policies.PolicyFile, Maker]:
-    """A policy file and what makes its environment."""
+    """A policy file and the maker of its environment."""
     file = policies.read(_policy_path(path))
     recipe, kwargs = file.info.get("env"), file.info.get("env_kwargs")
     if env is None:
@@ -153,7 +151,7 @@ def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:
         acting.action_shape,
     ):
         raise DiscError(
-            f"{maker.name}: has observations {spec.observation_shape} and actions "
-            f"{spec.action_shape}, and the policy is for {acting.observation_shape} and "
+            f"{maker.name}: has observations of shape {spec.observation_shape} and actions of "
+            f"shape {spec.action_shape}, but the policy needs {acting.observation_shape} and "
             f"{acting.action_shape}."
         )

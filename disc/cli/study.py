@@ -21,11 +21,11 @@ from disc.study.spec import Experiment
 from disc.study.sweep import Backend, Board, Status
 from disc.types import DiscError
 
-live = terminal.Speaker()  # wraps, as a live table must
+live = terminal.Speaker()  # wraps lines, as a live table must
 
 
 def tell(text: str) -> None:
-    """A line on standard error."""
+    """Print a line to standard error."""
     live.print(text, markup=False, soft_wrap=True)
 
 
@@ -35,7 +35,7 @@ def sweep_file(command: Sweep) -> None:
 
 
 def reproduce(command: Reproduce) -> None:
-    """`disc reproduce`; all of the paper's experiments share runs, so they share a directory."""
+    """`disc reproduce`; the paper's experiments share runs, so they share a directory."""
     _sweep(spec.find(command.name), Path("runs", "paper"), command.run)
 
 
@@ -66,16 +66,16 @@ def _sweep(experiment: Experiment, default: Path, options: Sweeping) -> None:
             state = sweep.run(root, found, backend, options.retries, display)
     except KeyboardInterrupt as stopped:
         saved = str(stopped) or "all runs are saved"
-        tell(f"Stopped; {saved}. The same command goes on with them.")
+        tell(f"Stopped; {saved}. Run the same command again to resume.")
         sys.exit(130)
     _finish(root, state)
 
 
 def _finish(root: Path, state: Board) -> None:
-    """Say what failed, and report on what there is."""
+    """Print the failed runs, and write the report."""
     for cell, reason in state.failed.items():
         log = root / sweep.LOGS / f"{cell.path}.log"
-        tell(f"{cell.path} failed: {reason} (its output: {log})")
+        tell(f"{cell.path} failed: {reason} (log: {log})")
     try:
         out.print(f"Report: {report.write(root)}", markup=False)
     except DiscError as error:
@@ -87,10 +87,10 @@ def _finish(root: Path, state: Board) -> None:
 
 
 def _check_environments(found: list[Status]) -> None:
-    """Make each environment that will be needed once, rather than fail in every process.
+    """Make each needed environment once, so that errors appear before any process starts.
 
     Raises:
-        DiscError: there is none of that name, or nothing here learns it.
+        DiscError: it does not exist, or is not supported.
     """
     cells = [status.cell for status in found if not status.done]
     makers = {

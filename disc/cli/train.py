@@ -32,7 +32,7 @@ from disc.video import record
 
 
 def with_options(cli_args: list[str]) -> type:
-    """`Train` joined with the options of the algorithm and the preset that are chosen."""
+    """`Train` with the options of the chosen algorithm and preset."""
     algorithm = ALGORITHMS[_chosen(cli_args, "--algo", ALGORITHMS, Train.algo)]
     preset = _chosen(cli_args, "--preset", get_args(Preset), Train.preset)
     config = make_config(algorithm, {}, preset)
@@ -51,7 +51,7 @@ def with_options(cli_args: list[str]) -> type:
 
 
 def _chosen(cli_args: list[str], option: str, choices: Collection[str], default: str) -> str:
-    """The value of an option, before all others are known."""
+    """The value of an option, before the command line is parsed."""
     for word, following in itertools.pairwise([*cli_args, ""]):
         name, _, value = word.partition("=")
         if name == option and (value or following) in choices:
@@ -106,20 +106,20 @@ def resume_run(command: Resume) -> None:
 
 
 def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent]) -> None:
-    """Train, then draw the curves; if interrupted, say how to resume."""
+    """Train, then plot the curves; if interrupted, print the command to resume."""
     try:
         agent = learn()
     except KeyboardInterrupt as stop:
         how = "Stopped" if SAVED in stop.args else "Stopped without saving"
         err.print(f"{how}. Resume with: {resume_command(directory, cli_args)}", markup=False)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing left to stop
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop
         sys.exit(130)
     plots.curves([directory], directory / "curve.png")
     if any("is/rho_last" in row for row in agent.metrics):
         plots.diagnostics([directory], directory / "weights.png")
     last = next((row for row in reversed(agent.metrics) if "eval/return" in row), None)
     score = (
-        f" Evaluated at {last['eval/return']:,.1f} ± {last['eval/return_std']:,.1f}."
+        f" Last evaluation: {last['eval/return']:,.1f} ± {last['eval/return_std']:,.1f}."
         if last
         else ""
     )
@@ -130,7 +130,7 @@ def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent]) ->
 
 
 def _claim_directory(options: Train) -> Path:
-    """Make a new directory under runs/; also safe if several runs start at once."""
+    """Make a new directory under runs/; safe if several runs start at the same time."""
     env = options.env.replace("/", "-").replace(":", "-")
     base = Path("runs", f"{env}_{options.algo}_seed{options.seed}")
     for number in itertools.count(1):
@@ -142,7 +142,7 @@ def _claim_directory(options: Train) -> Path:
 
 
 def _values(texts: dict[str, str]) -> dict[str, Any]:
-    """Keyword arguments from the command line: JSON, or else text."""
+    """Parse keyword arguments from the command line: JSON, or else text."""
     values: dict[str, Any] = dict(texts)
     for name, text in texts.items():
         with suppress(ValueError):
@@ -154,7 +154,7 @@ def check(command: Check) -> None:
     """`disc check`; exits with status 1 if there are problems."""
     check_counts(steps=command.steps, seed=command.seed)
     maker = Maker(command.env, _values(command.env_kwargs))
-    with err.status(f"Trying {maker.name} …"):
+    with err.status(f"Testing {maker.name} …"):
         found = diagnose.check(maker, command.steps, command.seed)
     marks = {"good": "[green]good[/]", "note": "[yellow]note[/]", "problem": "[red]problem[/]"}
     table = Table(title=maker.name, title_justify="left", box=None, show_header=False)

@@ -1,4 +1,4 @@
-"""`disc check`: try an environment before training, and say in plain words what will hurt."""
+"""`disc check`: try an environment before training, and report problems."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import gymnasium as gym
 import numpy as np
 
 from disc.envs import contract
-from disc.envs.contract import RAISED, Misbehaved
+from disc.envs.contract import BadReset, Misbehaved, summary
 from disc.envs.evaluate import MAX_EPISODE_STEPS
-from disc.envs.factory import Maker, said
+from disc.envs.factory import Maker
 from disc.envs.pool import borrowed, describe
 from disc.types import DiscError, Spec
 
@@ -22,12 +22,12 @@ OBSERVATIONS = "DISC, PPO, PPO-AMBER, TRPO, ACKTR and DDPG normalise observation
 SCALE = "for Trust-PCL, TD3, SAC and SQL scale them (gymnasium.wrappers.TransformObservation)"
 GAUSSIAN = "DISC, PPO, PPO-AMBER, TRPO, ACKTR and Trust-PCL"
 LARGE, SMALL = 1e3, 1e-3
-SLOW = 200  # steps a second
+SLOW = 200  # steps per second
 PATIENCE = 20.0  # seconds of random steps
 
 
 class Finding(NamedTuple):
-    """What was found, and what to do about it."""
+    """A finding, and what to do about it."""
 
     kind: Literal["good", "note", "problem"]
     text: str
@@ -68,7 +68,7 @@ def check(maker: Maker, steps: int, seed: int) -> list[Finding]:
                 found += _beyond(env, spec, seed)
     except DiscError as error:
         what = "Only one can be made, and evaluations and checkpoints need more"
-        found += [Finding("problem", f"{what} ({said(error.__cause__ or error)}); mend that.")]
+        found += [Finding("problem", f"{what} ({summary(error.__cause__ or error)}); fix that.")]
     else:
         found += _repeats(first, second, other)
     return [*found, _speed(len(first.rewards) / first.seconds)]
@@ -76,11 +76,11 @@ def check(maker: Maker, steps: int, seed: int) -> list[Finding]:
 
 def _speed(rate: float) -> Finding:
     if rate >= SLOW:
-        return Finding("good", f"{rate:,.0f} random steps a second.")
+        return Finding("good", f"{rate:,.0f} random steps per second.")
     hours = f"{1e6 / rate / 3600:,.0f} hours"
     return Finding(
         "note",
-        f"{rate:,.3g} random steps a second: a million take {hours}, without learning. Make the "
+        f"{rate:,.3g} random steps per second: a million take {hours}, without learning. Make the "
         "environment faster, or choose one of the off-policy algorithms, which need fewer steps.",
     )
 
@@ -92,45 +92,35 @@ def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int) -> Trial:
     rng, trial, length = np.random.default_rng(seed), Trial(), 0
     low = np.maximum(spec.action_low, -1e30)
     bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high)
+    step, shape = 0, spec.observation_shape
     try:
-        observation = contract.begin(env, spec.observation_shape, seed)
-        trial.observations.append(np.array(observation))
-        for step in range(1, steps + 1):
+        trial.observations.append(np.array(contract.reset(env, shape, seed)))
+        for step in range(1, steps + 1):  # noqa: B007
             if trial.seconds > PATIENCE:
                 break
             width = np.where(bounded, spec.action_high - low, 0.0)
             uniform, normal = rng.random(spec.action_size), rng.standard_normal(spec.action_size)
             action = np.where(bounded, low + width * uniform, normal).astype(np.float32)
             clock = time.perf_counter()
-            result = env.step(action.reshape(spec.action_shape))
+            result = contract.step(env, action.reshape(spec.action_shape), shape)
             trial.seconds += time.perf_counter() - clock
-            if what := contract.fault(result, spec.observation_shape, f"at step {step}"):
-                raise Misbehaved(what)
-            observation, reward, terminated, truncated, _ = result
+            observation, reward, terminated, truncated = result
+            if found := contract.first_nonfinite(np.asarray(observation).reshape(1, -1)):
+                raise Misbehaved(found[1])
             trial.observations.append(np.array(observation))
-            trial.rewards.append(contract.number(reward))
+            trial.rewards.append(reward)
             length += 1
             if terminated or truncated:
                 trial.lengths.append(length)
                 length = 0
                 clock = time.perf_counter()
-                observation = _begin_again(env, spec, step)
+                trial.observations.append(np.array(contract.reset(env, shape)))
                 trial.seconds += time.perf_counter() - clock
-                trial.observations.append(np.array(observation))
     except Misbehaved as error:
-        what = f"{error}" if trial.observations else f"the reset {error}"
-        trial.fault = f"{what[0].upper()}{what[1:]}; mend that first."
-    except RAISED as error:
-        where = f"at step {len(trial.rewards) + 1}"
-        trial.fault = f"The environment raised {where} ({said(error)}); mend that first."
+        when = "after" if isinstance(error, BadReset) else "at"
+        what = error.at(f"{when} step {step}" if step else "at the start")
+        trial.fault = f"{what[0].upper()}{what[1:]}; fix that first."
     return trial
-
-
-def _begin_again(env: gym.Env[Any, Any], spec: Spec, step: int) -> Any:
-    try:
-        return contract.begin(env, spec.observation_shape)
-    except Misbehaved as error:
-        raise Misbehaved(f"the reset after step {step} {error}") from error
 
 
 def _faults(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
@@ -152,8 +142,8 @@ def _faults(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
         yield Finding(
             "note",
             f"{len(outside):,} of {len(trial.observations):,} observations lie outside the space, "
-            f"or are of another type than its {space.dtype}. Training does not mind; other tools "
-            "may.",
+            f"or are of another type than its {space.dtype}. This does not matter for training, "
+            "but may for other tools.",
         )
 
 
@@ -179,19 +169,17 @@ def _actions(spec: Spec) -> Iterator[Finding]:
 
 
 def _beyond(env: gym.Env[Any, Any], spec: Spec, seed: int) -> Iterator[Finding]:
-    """Whether an action beyond the bounds is endured: a Gaussian has no bounds."""
+    """Whether an action beyond the bounds works: a Gaussian has no bounds."""
     low, high = (np.where(np.isfinite(x), x, 0.0) for x in (spec.action_low, spec.action_high))
     action = (high + (high - low)).astype(np.float32).reshape(spec.action_shape)
     try:
-        contract.begin(env, spec.observation_shape, seed)
-        what = contract.fault(env.step(action), spec.observation_shape, "then")
-    except RAISED as error:
-        what = said(error)
-    if what:
+        contract.reset(env, spec.observation_shape, seed)
+        contract.step(env, action, spec.observation_shape)
+    except Misbehaved as error:
         yield Finding(
             "problem",
-            f"An action beyond the bounds is not endured ({what}). {GAUSSIAN} sample such actions; "
-            "give them --clip-actions, or clip in the environment.",
+            f"An action beyond the bounds fails ({error.at('then')}). {GAUSSIAN} sample such "
+            "actions; give them --clip-actions, or clip in the environment.",
         )
 
 
@@ -200,8 +188,8 @@ def _limit(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
     if trial.lengths and max(trial.lengths) == 1:
         yield Finding(
             "note",
-            "Every episode ended at its first step: a bandit. That works, but look whether it is "
-            "meant.",
+            "Every episode ended at its first step: a bandit. That works, but check that it is "
+            "intended.",
         )
     elif trial.lengths:
         yield Finding("good", f"Episodes end, after {np.mean(trial.lengths):,.0f} random steps.")
@@ -209,7 +197,7 @@ def _limit(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
         yield Finding(
             "problem",
             f"No episode ended in {len(trial.rewards):,} steps and there is no time limit: an "
-            f"evaluation gives up on an episode only after {MAX_EPISODE_STEPS:,} steps. Give "
+            f"evaluation cuts an episode off only after {MAX_EPISODE_STEPS:,} steps. Give "
             "max_episode_steps when it is registered, or wrap it in gymnasium.wrappers.TimeLimit.",
         )
     else:

@@ -1,4 +1,4 @@
-"""Evaluation: the policy without its noise, on environments and seeds of its own."""
+"""Evaluation: the policy without noise, on separate environments and seeds."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 
 from disc import seeding
 from disc.envs import contract
-from disc.envs.contract import NUMBERS, RAISED, Misbehaved, number
+from disc.envs.contract import Misbehaved
 from disc.policy.policies import Policy
 from disc.types import DiscError, Floats
 
 MAX_EPISODE_STEPS = 100_000
-"""Where evaluation stops waiting for an episode of an environment without a time limit."""
-LOOK_EVERY = 1_000  # steps, at the observations of which one look is cheap
+"""After which an episode of an environment without a time limit is cut off."""
+LOOK_EVERY = 1_000  # steps between checks for non-finite observations
 
 
 class Interrupted(Exception):
-    """An evaluation was not finished, as it was asked not to be."""
+    """A signal ended the evaluation."""
 
 
-class Unfit(Misbehaved):
-    """It was the policy."""
+class NonFiniteAction(Exception):
+    """The policy produced a non-finite action."""
 
 
 class Evaluation(NamedTuple):
@@ -60,12 +60,12 @@ def evaluate(
         step: where in the run.
         deterministic: the action without noise; else a sample, as always with SQL.
         name: the environment's, in messages.
-        say: is told of an episode that does not end.
-        stop: is asked at every step whether to leave it.
+        say: receives a warning about an episode that does not end.
+        stop: asked at every step whether to stop.
 
     Raises:
         DiscError: the environment raised, or it or the policy gave something that is not finite.
-        Interrupted: `stop` said so.
+        Interrupted: `stop` returned True.
     """
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     sampled = policy.sampled_only or not deterministic
@@ -74,10 +74,10 @@ def evaluate(
         title = f"episode {i + 1} of the evaluation" + (f" at step {step}" if step else "")
         try:
             returns[i], lengths[i], ended = _play(env, policy, rng, sampled, title, stop)
-        except Unfit as error:
+        except NonFiniteAction as error:
             raise DiscError(f"{name}: {error}; {contract.TOO_LARGE}.") from error
         except Misbehaved as error:
-            raise contract.error(name, f"{error}", running=step > 0) from error
+            raise contract.error(name, error.at(f"of {title}"), running=step > 0) from error
         if stop():
             raise Interrupted
         if not ended and say is not None:
@@ -103,16 +103,13 @@ def _play(
         Misbehaved: says what the environment did wrong.
     """
     shape, size = policy.observation_shape, len(policy.observation_mean)
-    seen, rewards = np.empty((LOOK_EVERY, size), np.float32), list[float]()
-    total, length, first, ended, result = 0.0, 0, 0, False, contract.NOTHING
-    try:
-        observation = contract.begin(env, shape, int(rng.integers(2**31)))
-    except Misbehaved as error:
-        raise Misbehaved(f"the reset of {title} {error}") from error
+    seen, first = np.empty((LOOK_EVERY, size), np.float32), 0
+    total, length, ended = 0.0, 0, False
+    observation = contract.reset(env, shape, int(rng.integers(2**31)))
     try:
         while length < MAX_EPISODE_STEPS and not ended and not stop():
             if length - first == LOOK_EVERY:
-                _look(seen, rewards[first:], first, title)
+                _check_finite(seen, first, title)
                 first = length
             row = length - first
             seen[row] = np.asarray(observation).reshape(size)
@@ -122,41 +119,22 @@ def _play(
             else:
                 action = policy.mean(seen[row])
             if not np.isfinite(action).all():
-                _look(seen[: row + 1], rewards[first:], first, title)
-                raise Unfit(f"the action at step {length + 1} of {title} is not finite")
-            result = env.step(policy.bound(action))
+                _check_finite(seen[: row + 1], first, title)
+                raise NonFiniteAction(f"the action at step {length + 1} of {title} is not finite")
+            result = contract.step(env, policy.bound(action), shape)
+            observation, reward, terminated, truncated = result
             length += 1
-            observation, reward, terminated, truncated, _ = result
-            if not isinstance(reward, NUMBERS):
-                reward = number(reward)
-            rewards.append(float(reward))
-            total += rewards[-1]
-            ended = bool(terminated or truncated)
-    except RAISED as error:
-        if isinstance(error, Misbehaved):
-            raise
-        _look(seen[: length - first], rewards[first:], first, title)
-        newest, now = f"{length} of {title}", f"{length + 1} of {title}"
-        raise Misbehaved(contract.blame(error, result, shape, newest, now)) from error
-    _look(seen[: length - first], rewards[first:], first, title)
+            total += reward
+            ended = terminated or truncated
+    except Misbehaved as error:
+        _check_finite(seen[: length - first], first, title)
+        raise Misbehaved(error.at(f"at step {length + 1} of {title}")) from error
+    _check_finite(seen[: length - first], first, title)
     return total, length, ended
 
 
-def _look(seen: Floats, rewards: list[float], first: int, title: str) -> None:
-    """Name the first of the last steps that gave a NaN or an infinity.
-
-    Args:
-        seen: the last observations; step `first` gave the first of them.
-        rewards: of the steps after that.
-        first: steps before the last look.
-        title: the episode's.
-    """
-    seeing, paying = np.isfinite(seen).all(axis=1), np.isfinite(rewards)
-    if seeing.all() and paying.all():
-        return
-    row, paid = (int(np.argmin(x)) if not x.all() else len(seen) for x in (seeing, paying))
-    if row <= paid:
-        what, step, value = "observation", first + row, seen[row]
-    else:
-        what, step, value = "reward", first + 1 + paid, rewards[paid]
-    raise Misbehaved(f"the {what} at step {step} of {title} {contract.not_finite(value)}")
+def _check_finite(seen: Floats, first: int, title: str) -> None:
+    """Raise `Misbehaved` at the first non-finite observation; step `first` gave the first row."""
+    if found := contract.first_nonfinite(seen):
+        row, what = found
+        raise Misbehaved(what.replace("{at}", f"at step {first + row} of {title}"))

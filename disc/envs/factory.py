@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from disc.envs.contract import summary
 from disc.envs.tasks import TASKS
 from disc.types import DiscError
 
@@ -114,7 +115,7 @@ class Maker:
         except Exception as error:
             raise DiscError(
                 f"{self.name}: a second environment is needed and this one can't be copied "
-                f"({said(error)}); pass a function that makes one instead."
+                f"({summary(error)}); pass a function that makes one instead."
             ) from error
 
 
@@ -140,7 +141,7 @@ def _factory(source: str) -> Callable[..., gym.Env[Any, Any]] | None:
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:
-        raise DiscError(f"{source}: can't be imported ({said(error)}).") from error
+        raise DiscError(f"{source}: can't be imported ({summary(error)}).") from error
 
 
 def _call(
@@ -149,7 +150,7 @@ def _call(
     try:
         env = factory(**kwargs)
     except Exception as error:
-        raise DiscError(f"{name}: making the environment failed ({said(error)}).") from error
+        raise DiscError(f"{name}: making the environment failed ({summary(error)}).") from error
     if not isinstance(env, gym.Env):
         raise DiscError(f"{name}: made a {type(env).__name__}, not a gymnasium.Env.")
     return env
@@ -161,15 +162,15 @@ def _make(id: Any, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         return gym.make(id, disable_env_checker=True, **kwargs)
     except gym.error.DependencyNotInstalled as error:
         raise DiscError(
-            f"{id}: a package it needs is missing ({said(error)}); install it and try again."
+            f"{id}: a package it needs is missing ({summary(error)}); install it and try again."
         ) from error
     except (gym.error.Error, ImportError) as error:
         raise DiscError(
-            f"{id}: no such environment ({said(error)}); `disc list` shows the paper's tasks, and "
-            "any Gymnasium id or package.module:factory works too."
+            f"{id}: no such environment ({summary(error)}); `disc list` shows the paper's tasks, "
+            "and any Gymnasium id or package.module:factory works too."
         ) from error
     except Exception as error:
-        raise DiscError(f"{id}: making the environment failed ({said(error)}).") from error
+        raise DiscError(f"{id}: making the environment failed ({summary(error)}).") from error
 
 
 def _redirect_mujoco_warnings() -> None:
@@ -178,9 +179,3 @@ def _redirect_mujoco_warnings() -> None:
         import mujoco
 
         mujoco.set_mju_user_warning(logging.getLogger("disc.mujoco").info)
-
-
-def said(error: BaseException) -> str:
-    """The first line of what an error says."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""The environments of a run: their sizes and bounds, and the episodes under way in them."""
+"""The environments of a run: their sizes and bounds, and the episodes in progress."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from disc import seeding
 from disc.envs import contract
-from disc.envs.contract import RAISED, Misbehaved
-from disc.envs.factory import Maker, said
+from disc.envs.contract import BadReset, Misbehaved
+from disc.envs.factory import Maker
 from disc.types import DiscError, Floats, Spec
 
 
@@ -62,7 +62,7 @@ def _within(high: np.ndarray[Any, Any]) -> Floats:
 
 @dataclass
 class Lane:
-    """One environment and the episode under way in it."""
+    """One environment and its episode in progress."""
 
     env: gym.Env[Any, Any]
     shape: tuple[int, ...]  # of an observation
@@ -72,40 +72,48 @@ class Lane:
     name: tuple[int, int, int] = (0, 0, 0)  # step of the last seeded reset, lane, episodes since
 
     def start(self, seed: int | None = None) -> None:
-        """Start an episode; `Misbehaved` says what went wrong with that."""
-        self.observation = contract.begin(self.env, self.shape, seed)
+        """Start an episode; may raise `BadReset`."""
+        self.observation = contract.reset(self.env, self.shape, seed)
         self.episode_return, self.episode_length = 0.0, 0
         step, lane, episodes = self.name
         self.name = (step, lane, episodes + 1)
 
+    def step(self, action: Floats) -> None:
+        """Step the environment, and start the next episode where this one ends."""
+        self.observation, reward, *ends = contract.step(self.env, action, self.shape)
+        self.episode_return += reward
+        self.episode_length += 1
+        if any(ends):
+            self.start()
+
 
 class Pace:
-    """Whether stepping environments side by side is faster, by trying both.
+    """Whether stepping environments in threads is faster, by trying both.
 
     Threads help where the physics, which releases Python's lock, outweighs Python itself: on
     Humanoid but not on HalfCheetah (docs/performance.md).
     """
 
     def __init__(self) -> None:
-        self.seconds: dict[bool, float] = {}  # of a step, side by side or one after the other
+        self.seconds: dict[bool, float] = {}  # per step, in threads or one after the other
 
     def faster(self) -> bool:
-        """True if side by side is, or has not been tried."""
+        """True if threads are faster, or have not been tried."""
         if len(self.seconds) < 2:
             return not self.seconds.get(True)
         return self.seconds[True] < self.seconds[False]
 
     def note(self, side_by_side: bool, seconds: float) -> None:
-        """Remember how long a step took, the best of all tries."""
+        """Note the time of a step; the least counts."""
         self.seconds[side_by_side] = min(seconds, self.seconds.get(side_by_side, seconds))
 
 
 LOOSE = 1000
-"""Arrays of actions that are kept apart: one of a single step is ten times what is in it."""
+"""Arrays of actions before they are joined: one of a single step takes ten times its contents."""
 
 
 class Environments:
-    """The E environments of a run, and all that is needed to bring them back to where they are.
+    """The E environments of a run, and the actions that restore their episodes.
 
     Args:
         maker: makes them.
@@ -127,21 +135,21 @@ class Environments:
         self.actions_since_reset: list[Floats] = []  # (E, T, D) each: actions since the last reset
 
     def reset(self, seed: int, step: int) -> None:
-        """Start all anew, with seeds that derive from the run's seed and the step.
+        """Reset all, with seeds that derive from the run's seed and the step.
 
         Used environments are replaced by new ones, as a reset may not clear all that a physics
         engine remembers (Box2D's does not), and a resumed run has new ones.
         """
         for e, lane in enumerate(self.lanes):
             if self.used and not self.maker.single:
-                contract.shut(lane.env, self.name)
+                contract.close(lane.env, self.name)
                 lane.env = another(self.maker, f"at step {step}")
             own = seeding.environment_seed(seed, seeding.ENVIRONMENTS, step, e)
             lane.name = (step, e, 0)
             try:
                 lane.start(own)
-            except Misbehaved as error:
-                raise contract.error(self.name, f"the reset at step {step} {error}") from error
+            except BadReset as error:
+                raise contract.error(self.name, error.at(f"at step {step}")) from error
         self.actions_since_reset, self.used = [], True
 
     def keep(self, actions: Floats) -> None:
@@ -151,42 +159,33 @@ class Environments:
             self.actions_since_reset = [np.concatenate(self.actions_since_reset, axis=1)]
 
     def replay(self, actions: Floats, bound: Callable[[Floats], Floats]) -> None:
-        """Take recorded actions, (E, T, D), from a reset on: brings back the same episodes."""
+        """Repeat recorded actions, (E, T, D), after a reset: restores the same episodes."""
         for lane, own in zip(self.lanes, actions, strict=True):
             for t, action in enumerate(own, 1):
-                where = f"{t} of {len(own)} that bring back the episode"
-                self._retake(lane, bound(action.copy()), where)
+                try:
+                    lane.step(bound(action.copy()))
+                except Misbehaved as error:
+                    when = "after" if isinstance(error, BadReset) else "at"
+                    where = f"{when} step {t} of {len(own)} that restore the episode"
+                    raise contract.error(self.name, error.at(where)) from error
         self.actions_since_reset = [actions] if actions.shape[1] else []
 
-    def _retake(self, lane: Lane, action: Floats, where: str) -> None:
-        result: Any = contract.NOTHING
-        try:
-            result = lane.env.step(action)
-            lane.observation, reward, terminated, truncated, _ = result
-            lane.episode_return += contract.number(reward)
-            lane.episode_length += 1
-            if terminated or truncated:
-                lane.start()
-        except RAISED as error:
-            what = contract.blame(error, result, lane.shape, where, where)
-            raise contract.error(self.name, what) from error
-
     def observations(self) -> Floats:
-        """The observations the environments stand at, (E, S)."""
+        """The current observations, (E, S)."""
         rows = [np.asarray(lane.observation, np.float32).reshape(-1) for lane in self.lanes]
         return np.stack(rows)
 
     def close(self) -> None:
         """Close all."""
         for lane in self.lanes:
-            contract.shut(lane.env, self.name)
+            contract.close(lane.env, self.name)
 
 
 def another(maker: Maker, when: str) -> gym.Env[Any, Any]:
-    """One more environment, in the course of a run.
+    """One more environment during a run.
 
     Raises:
-        DiscError: it can't be made; says when and why.
+        DiscError: it can't be made.
     """
     try:
         return maker.make()
@@ -195,14 +194,14 @@ def another(maker: Maker, when: str) -> gym.Env[Any, Any]:
             raise
         what = f"a new environment was needed {when}, and making it failed"
         cause = error.__cause__ or error
-        raise contract.error(maker.name, f"{what} ({said(cause)})") from error
+        raise contract.error(maker.name, f"{what} ({contract.summary(cause)})") from error
 
 
 @contextmanager
 def borrowed(maker: Maker, when: str | None = None) -> Iterator[gym.Env[Any, Any]]:
-    """An environment for a while; `when` in the course of a run says so."""
+    """A new environment, closed at the end; `when` in a run it is needed, for messages."""
     env = another(maker, when) if when else maker.make()
     try:
         yield env
     finally:
-        contract.shut(env, maker.name)
+        contract.close(env, maker.name)

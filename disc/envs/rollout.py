@@ -11,7 +11,7 @@ import numpy as np
 
 from disc import seeding
 from disc.envs import contract
-from disc.envs.contract import NUMBERS, RAISED, number
+from disc.envs.contract import BadReset, Misbehaved
 from disc.envs.pool import Environments, Lane
 from disc.types import Actor, DiscError, Floats, Rollout
 
@@ -73,41 +73,37 @@ def _run(
     terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
     finals: dict[int, Any] = {}
     episodes: list[tuple[float, int]] = []
-    t, taken, acting = 0, 0, actor.episode(*lane.name)
-    result: Any = contract.NOTHING
+    t, acting = 0, actor.episode(*lane.name)
     try:
         for t in range(steps):
             observations[t] = np.asarray(lane.observation).reshape(size)
             action, mean = acting(observations[t], noise[t])
             actions[t], means[t] = action, mean
-            result = lane.env.step(actor.bound(action))
-            taken = t + 1
-            lane.observation, reward, terminated, truncated, _ = result
-            if not isinstance(reward, NUMBERS):
-                reward = number(reward)
+            lane.observation, reward, terminated, truncated = contract.step(
+                lane.env, actor.bound(action), lane.shape
+            )
             rewards[t] = reward
-            lane.episode_return += float(reward)
+            lane.episode_return += reward
             lane.episode_length += 1
             if terminated or truncated:
-                terminations[t], truncations[t] = bool(terminated), bool(truncated)
+                terminations[t], truncations[t] = terminated, truncated
                 final = np.array(lane.observation)  # a reset may write into the same array
                 finals[t] = final.reshape(size)
                 episodes.append((lane.episode_return, lane.episode_length))
                 lane.start()
                 acting = actor.episode(*lane.name)
-        following = np.empty_like(observations)
-        following[:-1] = observations[1:]
-        following[-1] = np.asarray(lane.observation).reshape(size)
-        for row, final in finals.items():
-            following[row] = final
-    except RAISED as error:
-        _sane(env.name, observations[: t + 1], actions[: t + 1], step_of)
-        _finite(env.name, observations[1 : t + 1], rewards[:t], step_of)
-        now = f"{step_of(t)}{_beyond(env, actor, actions[t])}"
-        what = contract.blame(error, result, lane.shape, f"{step_of(taken - 1)}", now)
-        raise contract.error(env.name, what) from error
-    _sane(env.name, observations, actions, step_of)
-    _finite(env.name, following, rewards, step_of)
+    except Misbehaved as error:
+        _check_finite(env.name, observations[1 : t + 1], actions[: t + 1], step_of)
+        if isinstance(error, BadReset):
+            raise contract.error(env.name, error.at(f"after step {step_of(t)}")) from error
+        beyond = _beyond(env, actor, actions[t]) if error.__cause__ else ""
+        raise contract.error(env.name, error.at(f"at step {step_of(t)}{beyond}")) from error
+    following = np.empty_like(observations)
+    following[:-1] = observations[1:]
+    following[-1] = np.asarray(lane.observation).reshape(size)
+    for row, final in finals.items():
+        following[row] = final
+    _check_finite(env.name, following, actions, step_of)
     border = np.zeros(steps, np.bool_)
     border[-1] = True
     return Rollout(
@@ -126,31 +122,29 @@ def _run(
 
 
 def _beyond(env: Environments, actor: Actor, action: Floats) -> str:
-    """What may be why an environment raised: an action that it does not expect."""
+    """A likely reason why an environment raised: an action outside its bounds."""
     sent, spec = actor.bound(action).reshape(-1), env.spec
     if np.all((spec.action_low <= sent) & (sent <= spec.action_high)):
         return ""
     return ", given an action beyond its bounds (--clip-actions holds it within them)"
 
 
-def _sane(name: str, observations: Floats, actions: Floats, step_of: Callable[[int], int]) -> None:
-    """Name the first step at which a finite observation led to an action that is none."""
-    if np.isfinite(actions).all():
-        return
-    row = int(np.argmin(np.isfinite(actions).all(axis=1)))
-    if np.isfinite(observations[row]).all():
+def _check_finite(
+    name: str, following: Floats, actions: Floats, step_of: Callable[[int], int]
+) -> None:
+    """Name what came first: a non-finite action of the policy, or a non-finite observation.
+
+    Args:
+        name: the environment's.
+        following: (T, S) or one row less, the observation that the action in the same row led to.
+        actions: (T, D).
+        step_of: the number of a row's step in the run.
+    """
+    found, acted = contract.first_nonfinite(following), np.isfinite(actions).all(axis=1)
+    row = len(actions) if acted.all() else int(np.argmin(acted))
+    if found is not None and found[0] < row:
+        what = found[1].replace("{at}", f"at step {step_of(found[0])}")
+        raise contract.error(name, what)
+    if row < len(actions):
         what = f"the action at step {step_of(row)} is not finite"
         raise DiscError(f"{name}: {what}; {contract.TOO_LARGE}.")
-
-
-def _finite(
-    name: str, observations: Floats, rewards: Floats, step_of: Callable[[int], int]
-) -> None:
-    """Name the first step that gave a NaN or an infinity."""
-    seen, paid = np.isfinite(observations), np.isfinite(rewards)
-    if seen.all() and paid.all():
-        return
-    row = int(np.argmin(seen.all(axis=1) & paid))
-    what, value = ("reward", rewards[row]) if not paid[row] else ("observation", observations[row])
-    what = f"the {what} at step {step_of(row)} {contract.not_finite(value)}"
-    raise contract.error(name, what)

@@ -1,4 +1,4 @@
-"""The equations: pure functions of arrays, in the order in which an update uses them."""
+"""The equations, as pure functions of arrays."""
 
 from disc.equations import (
     advantages,

@@ -1,8 +1,8 @@
 """Advantage estimators: one backward recursion, with and without V-trace's truncated weights.
 
-Time runs along the first axis; any further axes are independent trajectories. Ends of
-episodes and borders of batches enter only through `discount` and `decay`, so the same
-functions serve single episodes, whole batches and the whole replay.
+Time runs along the first axis; any further axes are independent trajectories. Episode ends and
+batch borders enter only through `discount` and `decay`, so the same functions work for single
+episodes, whole batches and the whole replay.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def gae(
     Args:
         reward: r, (T, ...).
         discount: γ, and 0 where the episode terminated, (T, ...).
-        decay: γλ, and 0 where the episode ended for either reason or the batch stops, (T, ...).
+        decay: γλ, and 0 where the episode or the batch ends, (T, ...).
         value: V(s_t), (T, ...).
-        next_value: V(s_{t+1}), at an episode's end of its true final observation, (T, ...).
+        next_value: V(s_{t+1}), (T, ...). At an episode's end, of the true final observation.
 
     Returns:
         (advantage, target), both (T, ...).
@@ -45,21 +45,21 @@ def gae_v(
     next_value: jax.Array,
     rho: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """GAE with V-trace (paper, eqs. 6 and 7), for trajectories of an older policy.
+    """GAE with V-trace (paper, eqs. 6 and 7), for off-policy trajectories.
 
     δ_t = r_t + γ V(s_{t+1}) − V(s_t)
     Â_t = δ_t + γλ min(1, ρ_{t+1}) Â_{t+1},  target V(s_t) + min(1, ρ_t) Â_t
 
-    With ρ = 1 this is GAE. The target is V-trace's (Espeholt et al., 2018); the paper's eq. 6, read
-    literally, has one λ more, with which it would not be GAE's target for ρ = 1.
+    With ρ = 1 this is GAE. The target is V-trace's (Espeholt et al., 2018). The paper's eq. 6, read
+    literally, has an extra λ, which would not reduce to GAE's target for ρ = 1.
 
     Args:
         reward: r, (T, ...).
         discount: γ, and 0 where the episode terminated, (T, ...).
-        decay: γλ, and 0 where the episode ended for either reason or the batch stops, (T, ...).
+        decay: γλ, and 0 where the episode or the batch ends, (T, ...).
         value: V(s_t), (T, ...).
-        next_value: V(s_{t+1}), at an episode's end of its true final observation, (T, ...).
-        rho: ρ_t of the whole action, (T, ...).
+        next_value: V(s_{t+1}), (T, ...). At an episode's end, of the true final observation.
+        rho: joint importance weight ρ_t, (T, ...).
 
     Returns:
         (advantage, target), both (T, ...).
@@ -80,7 +80,7 @@ def gae_v(
 
 
 def standardize(advantage: jax.Array, weight: jax.Array, mask: jax.Array) -> jax.Array:
-    """Make a minibatch's weighted advantages of mean 0 and scale 1 (authors' code).
+    """Standardise a minibatch's weighted advantages to mean 0 and scale 1 (authors' code).
 
     Â ← (Â − mean(wÂ)/mean(w)) / (std(wÂ) + 1e-8)
 
@@ -89,7 +89,7 @@ def standardize(advantage: jax.Array, weight: jax.Array, mask: jax.Array) -> jax
     Args:
         advantage: Â, (M,).
         weight: w = min(1, ρ) at the start of the iteration, (M,).
-        mask: 1 for the rows that count, 0 for padding, (M,).
+        mask: 1 for real rows, 0 for padding, (M,).
 
     Returns:
         (M,); padding is zero.

@@ -1,6 +1,6 @@
-"""The objectives: what is clipped, and what holds the new policy near the old one.
+"""Clipped objectives, penalties and trust regions.
 
-`joint_clip` is PPO's, `dimension_clip` is DISC's; the difference between the two is the paper.
+`joint_clip` is PPO's clipping, `dimension_clip` is DISC's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from disc.equations import distributions, importance
 
 
 def _clip_against(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> jax.Array:
-    """Log of κ·min(κρ, κ·clip_ε(ρ)), κ = sgn Â: bounded only on the side Â pushes towards."""
+    """Log of κ·min(κρ, κ·clip_ε(ρ)), κ = sgn Â: clipped only on the side Â pushes towards."""
     above = jnp.minimum(log_ratio, jnp.log1p(epsilon))
     below = jnp.maximum(log_ratio, jnp.log1p(-epsilon))
     return jnp.where(advantage > 0.0, above, below)
@@ -24,7 +24,7 @@ def joint_clip(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> ja
     """PPO's clipped weight w (eq. 1): w·Â = min(ρÂ, clip_ε(ρ)Â).
 
     w = min(ρ, 1+ε) where Â > 0 and max(ρ, 1−ε) where Â < 0, with ρ = ∏_d ρ_d. Where ρ is beyond
-    its bound, w is constant: the sample's gradient vanishes whole.
+    its bound, w is constant and the sample's whole gradient vanishes.
 
     Args:
         log_ratio: log ρ_d, (M, D).
@@ -38,7 +38,7 @@ def joint_clip(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> ja
 
 
 def dimension_clip(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> jax.Array:
-    """DISC's clipped weight w (eq. 2): each dimension is clipped by itself.
+    """DISC's clipped weight w (eq. 2): each dimension is clipped separately.
 
     w = ∏_d min(ρ_d, 1+ε) where Â > 0 and ∏_d max(ρ_d, 1−ε) where Â < 0. The gradient of w
     vanishes only where every dimension is beyond its bound (or w beyond e^60, see
@@ -57,7 +57,7 @@ def dimension_clip(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -
 
 
 def clipped(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> jax.Array:
-    """Where the clip holds ρ constant, for log ρ and Â of equal or broadcastable shapes."""
+    """Where ρ is clipped, for log ρ and Â of equal or broadcastable shapes."""
     above = (advantage > 0.0) & (log_ratio > jnp.log1p(epsilon))
     below = (advantage < 0.0) & (log_ratio < jnp.log1p(-epsilon))
     return above | below
@@ -71,7 +71,7 @@ def is_penalty(log_ratio: jax.Array, mask: jax.Array) -> jax.Array:
         mask: (M,), 1 for samples of the newest batch.
 
     Returns:
-        A scalar; 0 if no row counts.
+        A scalar; 0 if `mask` is all 0.
     """
     squared = jnp.square(importance.joint(log_ratio))
     return 0.5 * jnp.sum(mask * squared) / jnp.maximum(jnp.sum(mask), 1.0)
@@ -94,21 +94,21 @@ def kl_penalty(
         mask: (M,), 1 for samples of the newest batch.
 
     Returns:
-        A scalar; 0 if no row counts.
+        A scalar; 0 if `mask` is all 0.
     """
     kl = distributions.gaussian_kl(old_mean, old_log_std, mean, log_std)
     return jnp.sum(mask * kl) / jnp.maximum(jnp.sum(mask), 1.0)
 
 
 def switch(objective: Any, penalty: Any, penalty_value: jax.Array, limit: jax.Array | float) -> Any:
-    """The gradient to descend within a trust region J ≤ J_targ, without a penalty factor.
+    """The gradient for descent within a trust region J ≤ J_targ, without a penalty factor.
 
     g = ∇L             where J ≤ J_targ
     g = ∇J ‖∇L‖ / ‖∇J‖  elsewhere
 
-    Inside the region only the objective counts, outside only the way back. This is the switching
-    gradient method for a constrained problem (Polyak, 1967; in RL Xu et al., 2021). Scaling ∇J to
-    the objective's norm keeps Adam's second moments comparable across the switch.
+    Inside the region the step follows the objective only, outside the penalty only. This is the
+    switching gradient method for constrained problems (Polyak, 1967; in RL Xu et al., 2021).
+    Scaling ∇J to the objective's norm keeps Adam's second moments comparable across the switch.
 
     Args:
         objective: ∇L, a tree of arrays.
@@ -142,7 +142,7 @@ def clipped_value_loss(
 def adapt(alpha: float, penalty: float, target: float) -> float:
     """α doubles if the penalty exceeds 1.5 J_targ, halves if below J_targ/1.5 (eq. 3).
 
-    It stays within [2⁻¹⁰, 64], as in the authors' code.
+    α is kept within [2⁻¹⁰, 64], as in the authors' code.
     """
     if penalty > 1.5 * target:
         alpha = 2.0 * alpha

@@ -1,4 +1,4 @@
-"""The diagonal Gaussian beyond what importance sampling needs of it, squashed or not."""
+"""Entropy, log-density and KL divergence of diagonal Gaussians, squashed or not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def squashed_log_density(u: jax.Array, mean: jax.Array, log_std: jax.Array) -> j
     """Log-density of a = tanh(u) with u ~ N(mean, diag σ²), at a given by its u, (..., D) → (...).
 
     log N(u; mean, σ²) − Σ_d log(1 − tanh² u_d), by
-    log(1 − tanh² u) = 2 (log 2 − u − log(1 + exp(−2u))), which does not run into 0
+    log(1 − tanh² u) = 2 (log 2 − u − log(1 + exp(−2u))), which avoids log 0
     """
     slope = 2.0 * (math.log(2.0) - u - jax.nn.softplus(-2.0 * u))
     return log_density(u, mean, log_std) - jnp.sum(slope, axis=-1)

@@ -1,8 +1,8 @@
-"""Importance-sampling weights of a diagonal Gaussian policy, and which old batches to reuse.
+"""Importance-sampling weights of a diagonal Gaussian policy, and the selection of old batches.
 
 ρ_{t,d} = π_d(a_{t,d}|s_t) / μ_d(a_{t,d}|s_t) is the weight of one action dimension and
-ρ_t = ∏_d ρ_{t,d} that of the whole action (paper, section 4.1). Everything here works on
-logarithms: products become sums, and nothing overflows before it has to.
+ρ_t = ∏_d ρ_{t,d} that of the whole action (paper, section 4.1). Everything is computed in
+logarithms to avoid overflow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 MAX_LOG_RATIO = 60.0
-"""exp of this is 1e26: far beyond any weight that learns, and its float32 sums stay finite."""
+"""exp of this is 1e26: far above any useful weight, and float32 sums of it stay finite."""
 
 
 def log_ratio(
@@ -46,15 +46,15 @@ def joint(log_ratio: jax.Array) -> jax.Array:
 
 
 def ratio(log_ratio: jax.Array) -> jax.Array:
-    """Return ρ = exp(log ρ), held below e^60 so that it stays finite; any shape."""
+    """Return ρ = exp(log ρ), capped at e^60 so that it stays finite; any shape."""
     return jnp.exp(jnp.minimum(log_ratio, MAX_LOG_RATIO))
 
 
 def deviation(log_ratio: jax.Array) -> jax.Array:
-    """Mean of |ρ − 1| over all entries, a scalar: the paper's mean ρ' less one.
+    """Mean of |ρ − 1| over all entries, a scalar: the paper's mean ρ' minus one.
 
-    Given log ρ_{t,d} of shape (N, D) it is the left side of eq. (5) less one, given log ρ_t of
-    shape (N,) that of eq. (4).
+    Given log ρ_{t,d} of shape (N, D) this is the left side of eq. (5) minus one; given log ρ_t of
+    shape (N,), that of eq. (4).
     """
     return jnp.mean(jnp.abs(ratio(log_ratio) - 1.0))
 
@@ -62,11 +62,11 @@ def deviation(log_ratio: jax.Array) -> jax.Array:
 def include(deviation: jax.Array, age: jax.Array, epsilon_b: float) -> jax.Array:
     """Which batches of the replay to learn from (eqs. 4 and 5).
 
-    A batch is included if its mean |ρ − 1| is below ε_b; the newest always is.
+    A batch is included if its mean |ρ − 1| is below ε_b; the newest is always included.
 
     Args:
         deviation: (L,) mean |ρ − 1| of each batch.
-        age: (L,) iterations since the batch was collected: 0 is the newest, below 0 is empty.
+        age: (L,) iterations since the batch was collected: 0 is the newest, negative is empty.
         epsilon_b: ε_b; 0 reuses nothing.
 
     Returns:
@@ -76,9 +76,9 @@ def include(deviation: jax.Array, age: jax.Array, epsilon_b: float) -> jax.Array
 
 
 def effective_samples(log_rho: jax.Array, mask: jax.Array) -> jax.Array:
-    """Effective sample size (Σρ)² / Σρ² as a share of the rows where `mask` is true; a scalar.
+    """Effective sample size (Σρ)² / Σρ² as a fraction of the rows where `mask` is true; a scalar.
 
-    At least one row must count.
+    At least one entry of `mask` must be true.
 
     Args:
         log_rho: log ρ_t, any shape.

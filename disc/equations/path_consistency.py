@@ -1,7 +1,7 @@
-"""Path consistency (Nachum et al., 2018): what Trust-PCL drives to zero, and its λ.
+"""Path consistency (Nachum et al., 2018): the residual that Trust-PCL minimises, and its λ.
 
-Arrays are (B, T): B chunks of T consecutive steps. The path from a step ends after d steps, at the
-end of its episode, or at the end of its chunk, whichever comes first.
+Arrays are (B, T): B chunks of T consecutive steps. A path ends after d steps, at the end of its
+episode, or at the end of its chunk, whichever comes first.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from disc.types import Floats
 
 
 def path_sum(x: jax.Array, end: jax.Array, gamma: float, d: int) -> jax.Array:
-    """Σ_{i<k} γ^i x_{t+i} of the path that starts at each step t, k its length.
+    """Σ_{i<k} γ^i x_{t+i} of the path that starts at each step t and has length k.
 
     Args:
         x: (B, T).
-        end: (B, T) whether a path that reaches this step ends with it; True in the last column.
+        end: (B, T) whether paths end at this step; True in the last column.
         gamma: γ.
-        d: steps in a path at most.
+        d: maximum path length.
 
     Returns:
         (B, T).
@@ -43,14 +43,14 @@ def path_end(end: jax.Array, d: int) -> jax.Array:
 
 
 def path_start(end: jax.Array, d: int, stride: int | None) -> jax.Array:
-    """The first steps of the paths to follow in each chunk, (B, P) int32; T where there is none.
+    """The first steps of the paths to use in each chunk, (B, P) int32; padded with T.
 
     Args:
         end: (B, T) as in `path_sum`.
-        d: steps in a path at most.
-        stride: a path starts at each multiple of it, P = ⌈T / stride⌉. If None they are laid end to
-            end: where one ends, the next starts. P = ⌈T / d⌉ + 1 then, which leaves room for an
-            episode that ends within the chunk; after more than that its rest is not followed.
+        d: maximum path length.
+        stride: a path starts at each multiple of it, P = ⌈T / stride⌉. If None, each path starts
+            where the last one ended and P = ⌈T / d⌉ + 1, which leaves room for one episode end
+            within the chunk; with more, the rest of the chunk is not used.
     """
     chunks, steps = end.shape
     if stride is not None:
@@ -73,17 +73,17 @@ def residual(
     gamma: float,
     d: int,
 ) -> jax.Array:
-    """C_t = −V(s_t) + Σ_{i<k} γ^i r_{t+i} + γ^k V'(s_{t+k}), k the path's length.
+    """C_t = −V(s_t) + Σ_{i<k} γ^i r_{t+i} + γ^k V'(s_{t+k}) for a path of length k.
 
     Args:
-        reward: r − (τ + λ) log π + λ log π', regularised, (B, T).
-        value: V(s_t) where a path starts, (B, P).
-        last_value: V'(s_{t+k}) of the target network where it leads, at an episode's end of its
-            true final observation; 0 after a terminal state, (B, P).
+        reward: the regularised reward r − (τ + λ) log π + λ log π', (B, T).
+        value: V(s_t) at the start of each path, (B, P).
+        last_value: V'(s_{t+k}) of the target network at the end of each path, (B, P). At an
+            episode's end it is evaluated at the true final observation; 0 after a terminal state.
         start: t, the steps where paths start, (B, P).
         end: (B, T) as in `path_sum`.
         gamma: γ.
-        d: steps in a path at most.
+        d: maximum path length.
 
     Returns:
         (B, P).
@@ -98,15 +98,15 @@ def residual(
 
 
 def _ahead(x: jax.Array, i: int) -> jax.Array:
-    """x_{t+i} at t; what lies beyond the chunk is never read, as paths end with it."""
+    """x_{t+i} at t; entries that wrap around are never read, as paths end with the chunk."""
     return jnp.roll(x, -i, axis=1)
 
 
 def implied_divergence(returns: Floats, lam: float) -> float:
     """KL(q ‖ p) of q ∝ exp(R/λ) over K episodes from the uniform p over them.
 
-    This is how far the best policy under the penalty λ would be from the one that acted, judged
-    by its episodes. It falls as λ grows, from log K where one episode is best.
+    This estimates, from K episodes, how far the optimal policy under the penalty λ would be from
+    the behaviour policy. It decreases in λ, from log K if one episode is best.
     """
     scaled = (returns.astype(np.float64) - np.max(returns)) / lam
     weight = np.exp(scaled)
@@ -118,12 +118,12 @@ def solve_lambda(returns: Floats, divergence: float, highest: float = 1000.0) ->
     """The λ at which the implied divergence is `divergence`, by bisection on [0, highest].
 
     Args:
-        returns: (K,) of the last episodes.
+        returns: (K,) returns of the last episodes.
         divergence: ε · mean length of those episodes.
-        highest: the bracket's upper end (published code), also the answer if λ would be above.
+        highest: upper end of the bracket (published code), and the maximum λ.
 
     Returns:
-        λ; near 0 if no λ gives that much divergence.
+        λ; near 0 if no λ reaches that divergence.
     """
     low, high = 0.0, highest
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Soft values and Stein variational gradients by particles, for SQL."""
+"""Soft values and particle-based Stein variational gradients, for SQL."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def soft_value(q: jax.Array, dimensions: int) -> jax.Array:
 
 
 def stein_direction(fixed: jax.Array, moved: jax.Array, score: jax.Array) -> jax.Array:
-    """Where particles should move to become samples of p (Liu and Wang, 2016).
+    """The direction that moves particles towards samples of p (Liu and Wang, 2016).
 
     φ(a_j) = 1/F Σ_i κ(a_i, a_j) ∇ log p(a_i) + ∇_{a_i} κ(a_i, a_j)
 
     Args:
         fixed: a_i, (M, F, D).
         moved: a_j, (M, U, D).
-        score: ∇ log p at the fixed ones, (M, F, D).
+        score: ∇ log p at the fixed particles, (M, F, D).
 
     Returns:
         φ, (M, U, D).
@@ -43,7 +43,7 @@ def stein_direction(fixed: jax.Array, moved: jax.Array, score: jax.Array) -> jax
 def bandwidth(square: jax.Array) -> jax.Array:
     """The median of squared distances, (M, F, U), over log F: (M,).
 
-    Of an even number the lower of the two in the middle; by counting, which is faster than sorting.
+    For an even count, the lower of the two middle values. Counting is faster than sorting.
     """
     flat = square.reshape(len(square), -1)
     below = jnp.sum(flat[:, None] <= flat[:, :, None], axis=2)  # how many are at most this one

@@ -1,7 +1,7 @@
-"""What the policy-gradient algorithms have in common: the state, acting, reading, measuring.
+"""Shared parts of the policy-gradient algorithms: state, acting, reading the replay, metrics.
 
-`improve` is an iteration of PPO, PPO-AMBER and DISC, which bring two functions: `estimate`, which
-reads the replay and decides what to learn from, and `policy_loss`.
+`improve` is one iteration of PPO, PPO-AMBER and DISC. Each of them supplies two functions:
+`estimate`, which reads the replay and selects the batches to learn from, and `policy_loss`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from disc.types import Floats, Metrics, Rollout, Spec
 
 @dataclass(frozen=True)
 class Networks:
-    """Everything that changes during a run, but the replay and the environments."""
+    """Everything that changes during a run, except the replay and the environments."""
 
     policy: optim.Learner  # of a GaussianPolicy
     value: optim.Learner  # of an MLP, S → 1
@@ -40,11 +40,11 @@ class Networks:
     iteration: int  # updates done
 
     def parameters(self) -> dict[str, Any]:
-        """What a policy file holds."""
+        """The networks stored in a policy file."""
         return {"policy": self.policy.parameters, "value": self.value.parameters}
 
     def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
-        """This fresh state with the networks and statistics of another run."""
+        """This initial state with the networks and statistics of another run."""
         return replace(
             self,
             policy=self.policy._replace(parameters=parameters["policy"]),
@@ -64,7 +64,7 @@ State = TypeVar("State", bound=ActorCritic)
 
 
 def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict[str, Any]:
-    """The fields of a fresh `ActorCritic`, both networks with Adam."""
+    """The fields of an initial `ActorCritic`; both networks use Adam."""
     memory.check_batches(config, length, spec)
     policy, value = init_networks(config, spec, seed)
     return {
@@ -81,14 +81,14 @@ def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict
 def init_networks(
     config: Any, spec: Spec, seed: int, value_inputs: int | None = None, value_gain: float = 1.0
 ) -> tuple[GaussianPolicy, MLP]:
-    """Orthogonal weights, policy head of gain 0.01, σ = 1 or as `initial_std` says.
+    """Orthogonal weights, a policy head with gain 0.01, σ = 1 or set by `initial_std`.
 
     Args:
-        config: names the widths.
-        spec: the environment's.
-        seed: the run's.
-        value_inputs: of the value network; S if None.
-        value_gain: of its head.
+        config: has the widths.
+        spec: of the environment.
+        seed: of the run.
+        value_inputs: input size of the value network; S if None.
+        value_gain: gain of the value head.
     """
     rng = seeding.generator(seed, seeding.NETWORKS)
     s, d, widths = spec.observation_size, spec.action_size, config.widths
@@ -102,8 +102,8 @@ def initial_log_std(share: float | None, spec: Spec) -> Floats:
     """Log σ_d = log(share · ½ (high_d − low_d)), (D,); 0 where the range is infinite.
 
     Args:
-        share: of half the action range; log σ = 0 if None.
-        spec: the environment's, with its action bounds.
+        share: σ as a fraction of half the action range; log σ = 0 if None.
+        spec: of the environment, with its action bounds.
     """
     half = 0.5 * (spec.action_high.astype(np.float64) - spec.action_low)
     known = np.isfinite(half) & (half > 0.0)
@@ -132,11 +132,11 @@ def act(config: Any, spec: Spec, state: Networks) -> Gaussian:
 
 
 explore = act
-"""The behaviour policy of the next rollout: it samples."""
+"""The behaviour policy of the next rollout, which samples actions."""
 
 
 def observe(config: Any, state: State, rollout: Rollout) -> State:
-    """The state after a rollout: statistics moved, batch stored."""
+    """The state after a rollout, with updated statistics and the batch stored."""
     return replace(
         state,
         normalizer=normalize.update(state.normalizer, rollout, config.gamma),
@@ -156,18 +156,18 @@ def improve(
     policy_loss: minibatch.Loss,
     coefficients: Any = (),
 ) -> tuple[State, Metrics]:
-    """Read the replay, draw the minibatches, and move policy and value by their losses.
+    """Read the replay, draw the minibatches, and update the policy and the value network.
 
     Args:
-        config: the algorithm's.
-        state: as `observe` left it.
-        threads: 2 or more update the policy and the value network side by side.
+        config: of the algorithm.
+        state: as returned by `observe`.
+        threads: with 2 or more, the policy and the value network are updated in parallel.
         estimate: reads the replay.
-        policy_loss: of some rows.
-        coefficients: passed on to the policy loss.
+        policy_loss: computes the loss of some rows.
+        coefficients: passed to the policy loss.
 
     Returns:
-        The state after the iteration, and what was measured.
+        The state after the iteration, and its metrics.
     """
     clock = time.perf_counter()
     table = read(config, state, estimate)
@@ -212,14 +212,14 @@ def improve(
 
 
 def read(config: Any, state: ActorCritic, estimate: Estimator) -> Table:
-    """What the current networks say about the replay."""
+    """Evaluate the current networks on the replay."""
     scale = normalize.scale(state.normalizer)
     found = estimate(config, state.policy.parameters, state.value.parameters, scale, state.replay)
     return Table(state.replay, scale, jax.block_until_ready(found))
 
 
 def describe(policy: GaussianPolicy) -> Metrics:
-    """What is logged about every policy."""
+    """Metrics of every policy."""
     return {
         "train/entropy": float(distributions.entropy(policy.log_std)),
         "train/std": float(np.mean(np.exp(policy.log_std))),
@@ -256,14 +256,14 @@ def measure_ratio(
     objective: jax.Array,
     clipped: jax.Array,
 ) -> dict[str, jax.Array]:
-    """What is logged about importance weights at each gradient step, (M,) each.
+    """Metrics of importance weights at each gradient step, (M,) each.
 
     Args:
         policy: the current policy.
         rows: the samples.
         mean: u(s), (M, D).
         log_ratio: log ρ_{t,d}, (M, D).
-        objective: each sample's clipped w·Â, (M,).
+        objective: clipped w·Â of each sample, (M,).
         clipped: which dimensions have no gradient, (M, D) or (M, 1).
     """
     log_rho = importance.joint(log_ratio)
@@ -279,7 +279,7 @@ def measure_ratio(
 
 
 def measure_step(policy: GaussianPolicy, rows: Rows) -> dict[str, jax.Array]:
-    """What is logged about one step away from the policy that collected the rows; scalars."""
+    """Metrics of a step away from the policy that collected the rows; scalars."""
     log_ratio, mean = ratio_of(policy, rows)
     log_rho = importance.joint(log_ratio)
     kl = distributions.gaussian_kl(rows.mean, rows.log_std, mean, policy.log_std[None])
@@ -293,7 +293,7 @@ def measure_step(policy: GaussianPolicy, rows: Rows) -> dict[str, jax.Array]:
 
 
 def _summary(config: Any, policy: dict[str, jax.Array], value: dict[str, jax.Array]) -> Metrics:
-    """Means over an iteration's gradient steps, or over its last epoch's."""
+    """Means over an iteration's gradient steps, or over those of its last epoch."""
 
     def over(values: jax.Array, last_epoch: bool = False) -> float:
         steps = np.asarray(values)

@@ -1,4 +1,4 @@
-"""What an algorithm consists of. A module with these names is one; so is any object with them."""
+"""The interface of an algorithm: any module or object with these names implements it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from disc.types import Actor, Measured, Rollout, Spec
 class State(Protocol):
     """Everything that changes during a run: a frozen dataclass whose fields JAX can flatten.
 
-    A checkpoint stores all fields by their names; those of the replay are packed.
+    A checkpoint stores all fields by name; those of the replay are packed.
     """
 
     @property
@@ -50,11 +50,11 @@ class State(Protocol):
 
 
 class Algorithm(Protocol):
-    """The parts of an algorithm. The loop calls the functions in this order."""
+    """The parts of an algorithm. The training loop calls the functions in this order."""
 
     @property
     def NAME(self) -> str:
-        """What `--algo` and files call it."""
+        """The name used by `--algo` and in files."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class Algorithm(Protocol):
         ...
 
     def init(self, config: Any, spec: Spec, num_envs: int, seed: int, /) -> Any:
-        """The state at the start."""
+        """The initial state."""
         ...
 
     def explore(self, config: Any, spec: Spec, state: Any, /) -> Actor:
@@ -71,11 +71,11 @@ class Algorithm(Protocol):
         ...
 
     def observe(self, config: Any, state: Any, rollout: Rollout, /) -> Any:
-        """The state after a rollout: its steps counted and stored."""
+        """The state after a rollout, with its steps counted and stored."""
         ...
 
     def update(self, config: Any, state: Any, threads: int, /) -> tuple[Any, Measured]:
-        """The state after learning from what is stored, and metrics."""
+        """The state after learning from the stored steps, and metrics."""
         ...
 
     def act(self, config: Any, spec: Spec, state: Any, /) -> Policy:

@@ -1,6 +1,6 @@
-"""Options that algorithms share; each algorithm's file adds its own.
+"""Options that algorithms share; each algorithm's module adds its own.
 
-A field's docstring is its help text; its default names its source.
+A field's docstring is its help text, and gives the source of the default in brackets.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from disc.learning.algorithm import Algorithm
 from disc.types import DiscError
 
 Preset = Literal["recommended", "paper"]
-"""`recommended` is what the fields default to, `paper` the settings of the paper."""
+"""`recommended` uses the defaults of the fields, `paper` the settings of the paper."""
 DEFAULT_PRESET: Preset = "paper"
-"""Until the recommended settings have been measured on all tasks."""
+"""Used until the recommended settings have been measured on all tasks."""
 OLD_PRESET: Preset = "paper"
-"""Of runs and policies that do not name theirs: they are older than the other one."""
-LARGEST = 2**62  # of an option: what is beyond can't be counted
+"""The preset of old runs and policies whose files do not name one."""
+LARGEST = 2**62  # value of an option; larger ones overflow 64-bit integers
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class CommonConfig:
     """Options of every algorithm."""
 
     paper: ClassVar[dict[str, Any]] = {}
-    """The options that the preset `paper` sets otherwise than by default."""
+    """The options for which the preset `paper` differs from the defaults."""
 
     horizon: int = 2048
     """N: environment steps in a batch, over all environments (paper, Table A.1)."""
     gamma: float = 0.99
     """Discount factor γ (paper, Table A.1, and the originals)."""
     widths: tuple[int, ...] = (64, 64)
-    """Hidden layers of the policy and of the value network (paper, Table A.1, and ACKTR's
+    """Hidden layer sizes of the policy and the value network (paper, Table A.1, and ACKTR's
     published code)."""
     bootstrap_time_limits: bool = True
-    """Value the final observation of an episode that a time limit ended; the original treats it as
-    terminal."""
+    """Bootstrap from the final observation if a time limit ended the episode; the original treats
+    it as terminal."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, naming the option."""
+        """Raise a `DiscError` that names the option if a value is invalid."""
         convert(self)
         check = Checker(self)
         check.at_least(1, "horizon")
@@ -52,29 +52,29 @@ class CommonConfig:
 
     @property
     def at_once(self) -> int:
-        """Steps that are collected before an update; the horizon is one such round or several."""
+        """Steps collected before an update; the horizon is a multiple of it."""
         return self.horizon
 
     @property
     def unlearned(self) -> int:
-        """Steps at the start after which nothing is learned."""
+        """Steps at the start without updates."""
         return 0
 
     def check_num_envs(self, num_envs: int) -> None:
-        """Raise a `DiscError` unless the environments divide the steps collected at once."""
+        """Raise a `DiscError` unless `num_envs` divides the steps collected per update."""
         if self.at_once % num_envs:
             option = "horizon" if self.at_once == self.horizon else "steps_per_update"
             raise DiscError(
-                f"num_envs must divide the {option}, {self.at_once}, and {num_envs} doesn't; give "
-                f"a {option} that {num_envs} divides."
+                f"num_envs must divide the {option}, {self.at_once}, but {num_envs} does not; "
+                f"use a {option} that is a multiple of {num_envs}."
             )
 
     def for_task(self, task: str) -> Self:
-        """The config for an environment of this name: fills in what depends on that."""
+        """The config with the defaults that depend on the environment's name filled in."""
         return self
 
     def for_steps(self, steps: int) -> Self:
-        """The config of a run of so many steps: fills in what depends on that."""
+        """The config with the defaults that depend on the run's steps filled in."""
         return self
 
     def with_halved_steps(self) -> Self:
@@ -86,35 +86,34 @@ class CommonConfig:
 
 @dataclass(frozen=True)
 class GaussianConfig(CommonConfig):
-    """Options of the algorithms whose policy is a Gaussian with no bounds."""
+    """Options of the algorithms with an unbounded Gaussian policy."""
 
     clip_actions: bool = False
-    """Clip actions to their bounds before the environment sees them (authors' code, and the
-    originals of TRPO and Trust-PCL: no)."""
+    """Clip actions to their bounds before passing them to the environment (authors' code, and
+    the originals of TRPO and Trust-PCL: no)."""
 
 
 @dataclass(frozen=True)
 class OffPolicyConfig(CommonConfig):
-    """Options of DDPG, TD3, SAC and SQL alike."""
+    """Options shared by DDPG, TD3, SAC and SQL."""
 
     horizon: int = 200
-    """Environment steps between two rows of the record, over all environments, and between two
-    moments where a run can be stopped; does not change what is learned, but for where checkpoints
-    fall (ours)."""
+    """Environment steps per row of progress.csv, over all environments; also the steps between
+    points where a run can stop. Does not affect learning, except for when checkpoints are saved
+    (ours)."""
     steps_per_update: int = 1
-    """Environment steps that are collected before the networks are updated, over all
-    environments (originals)."""
+    """Environment steps collected before each update, over all environments (originals)."""
     updates_per_step: float = 1.0
-    """Gradient steps for every environment step (originals)."""
+    """Gradient steps per environment step (originals)."""
     random_steps: int | None = None
-    """Steps at the start with uniformly random actions and no update. By default 10,000 on
+    """Steps at the start with uniformly random actions and no updates. By default 10,000 on
     HalfCheetah and Ant (original of TD3) and on the Humanoids (ours), 1,000 elsewhere."""
     replay_size: int = 1_000_000
-    """Transitions in the replay; the oldest make room (originals)."""
+    """Capacity of the replay in transitions; the oldest are overwritten (originals)."""
     batch_size: int = 256
-    """Transitions in a gradient step."""
+    """Transitions per gradient step."""
     bootstrap_time_limits: bool = True
-    """Value the final observation of an episode that a time limit ended (originals)."""
+    """Bootstrap from the final observation if a time limit ended the episode (originals)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,29 +126,29 @@ class OffPolicyConfig(CommonConfig):
         check(
             "updates_per_step",
             updates >= 1 and abs(updates - round(updates)) < 1e-6,
-            f"such that {steps} steps make a whole number of updates",
+            f"a multiple of 1 / steps_per_update, 1/{steps}",
         )
         check("horizon", self.horizon % steps == 0, f"divisible by steps_per_update, {steps}")
 
     @property
     def at_once(self) -> int:
-        """Steps that are collected before an update."""
+        """Steps collected before an update."""
         return self.steps_per_update
 
     @property
     def unlearned(self) -> int:
-        """Steps at the start after which nothing is learned."""
+        """Steps at the start without updates."""
         assert self.random_steps is not None, "for_task fills it in"
         return self.random_steps
 
     @property
     def updates(self) -> int:
-        """K: gradient steps in an update."""
+        """K: gradient steps per update."""
         return round(self.updates_per_step * self.steps_per_update)
 
     @property
     def rows(self) -> int:
-        """Rows that a network sees in a gradient step."""
+        """Rows that a network processes in a gradient step."""
         return self.batch_size
 
     def for_task(self, task: str) -> Self:
@@ -162,31 +161,31 @@ class OffPolicyConfig(CommonConfig):
 
 @dataclass(frozen=True)
 class BatchConfig(GaussianConfig):
-    """Options of PPO, PPO-AMBER and DISC alike."""
+    """Options shared by PPO, PPO-AMBER and DISC."""
 
     epochs: int = 10
-    """Passes over the newest batch in an iteration (paper, Table A.1)."""
+    """Passes over the newest batch per iteration (paper, Table A.1)."""
     gradient_steps: int = 32
-    """Gradient steps in an epoch; N divided by this is the newest batch's share of a minibatch
-    (paper, Table A.1)."""
+    """Gradient steps per epoch; each minibatch has N divided by this many samples of the newest
+    batch (paper, Table A.1)."""
     lam: float = 0.95
     """λ of the advantage estimator (paper, Table A.1)."""
     learning_rate: float = 3e-4
-    """Adam's step size β at the start (paper, Table A.1)."""
+    """Adam's initial learning rate β (paper, Table A.1)."""
     learning_rate_floor: float = 1e-4
-    """The learning rate anneals linearly to 0 but not below this (paper, Table A.1)."""
+    """Minimum of the learning rate, which anneals linearly to 0 (paper, Table A.1)."""
     anneal_steps: int | None = None
-    """Environment steps over which the learning rate anneals; may exceed the run's. The run's
-    own steps if None."""
+    """Environment steps over which the learning rate anneals; may be more than the run's steps.
+    The run's steps if None."""
     initial_std: float | None = None
-    """σ at the start of each action dimension, as a share of half its range (ours); where the
-    range is infinite, and everywhere if None, σ starts at 1 (authors' code)."""
+    """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
+    the range is infinite or this is None (authors' code)."""
     std_rate: float = 1.0
-    """Learning rate of log σ as a share of that of the mean (authors' code: 1)."""
+    """Learning rate of log σ as a fraction of that of the mean (authors' code: 1)."""
     value_coefficient: float = 0.5
-    """Factor of the value loss (authors' code)."""
+    """Coefficient of the value loss (authors' code)."""
     value_clip: bool = True
-    """Hold the value within ε of its old one, as PPO does with ratios (authors' code)."""
+    """Clip the value to within ε of its old value, as PPO does with ratios (authors' code)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -212,7 +211,7 @@ class BatchConfig(GaussianConfig):
         )
 
     def for_steps(self, steps: int) -> Self:
-        """Anneal over the run's own steps if nothing else is said."""
+        """Anneal over the run's steps by default."""
         return replace(self, anneal_steps=self.anneal_steps or steps)
 
 
@@ -223,7 +222,7 @@ class Checker:
         self.config = config
 
     def __call__(self, option: str, holds: bool, rule: str) -> None:
-        if not holds:  # also for NaN, for which no comparison holds
+        if not holds:  # also if the value is NaN, as its comparisons are False
             raise DiscError(f"{option} must be {rule}, not {getattr(self.config, option)!r}.")
 
     def at_least(self, low: float, *options: str) -> None:
@@ -268,7 +267,7 @@ def convert(config: Any) -> None:
 
 
 def _converted(value: Any, kind: Any) -> tuple[str, Any]:
-    """What a value of a type must be, and the value as that type, or None if it is not."""
+    """A description of a type, and the value converted to it, or None if that is impossible."""
     number = not isinstance(value, bool | np.bool_)
     if kind is bool:
         return "true or false", None if number else bool(value)
@@ -291,10 +290,10 @@ def _converted(value: Any, kind: Any) -> tuple[str, Any]:
 
 
 def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = DEFAULT_PRESET) -> Any:
-    """The algorithm's config: what is given, over the preset, over the defaults.
+    """The algorithm's config: `options` override the preset, which overrides the defaults.
 
     Raises:
-        DiscError: an option that is not the algorithm's, or one that makes no sense.
+        DiscError: the algorithm has no such option, or a value is invalid.
     """
     if preset not in get_args(Preset):
         choices = ", ".join(get_args(Preset))

@@ -30,16 +30,16 @@ class Basis(NamedTuple):
 
 
 class Curvature(NamedTuple):
-    """What K-FAC remembers."""
+    """The state of K-FAC."""
 
     factors: tuple[Factors, ...]  # running averages
     bases: tuple[Basis, ...]  # their decompositions
-    velocity: Any  # of the parameters' structure
+    velocity: Any  # same structure as the parameters
     taken: jax.Array  # () int32, steps
 
 
 def init(parameters: Any, mlp: MLP) -> Learner:
-    """A learner at rest, for K-FAC on `mlp`, which is in `parameters` or all of them."""
+    """An initial learner, for K-FAC on `mlp`, which is all or part of `parameters`."""
     sizes = [(layer.weight.shape[0] + 1, layer.weight.shape[1]) for layer in mlp]
     factors = tuple(Factors(jnp.zeros((i, i)), jnp.zeros((o, o))) for i, o in sizes)
     bases = tuple(Basis(jnp.eye(i), jnp.ones(i), jnp.eye(o), jnp.ones(o)) for i, o in sizes)
@@ -50,13 +50,13 @@ def init(parameters: Any, mlp: MLP) -> Learner:
 def measure_factors(
     mlp: MLP, x: jax.Array, log_likelihood: Callable[[jax.Array], jax.Array], activation: Activation
 ) -> tuple[Factors, ...]:
-    """A = E[a aᵀ] and G = E[g gᵀ] of every layer on one batch.
+    """A = E[a aᵀ] and G = E[g gᵀ] of every layer over one batch.
 
     Args:
         mlp: the network.
         x: its inputs, (M, in).
         log_likelihood: of each sample, given the network's outputs: (M, out) → (M,). The samples
-            must be drawn from the model itself, else this is not the Fisher matrix.
+            must be drawn from the model, or this is not the Fisher matrix.
         activation: of the hidden layers.
     """
     count = len(x)
@@ -78,17 +78,17 @@ def measure_factors(
 def follow(
     curvature: Curvature, measured: tuple[Factors, ...], decay: float, decompose_every: int
 ) -> Curvature:
-    """Curvature that has seen one more batch.
+    """Update the curvature with one more batch.
 
-    This comes before the step, so that the newest batch's own directions are among those whose
-    curvature is known wherever a decomposition is due; along others the damping alone holds a
-    step. The first averages are plain means, so nothing remains of the zeros.
+    This is done before the step, so that if a decomposition is due it covers the directions of
+    the newest batch; along unknown directions only the damping limits a step. The first averages
+    are plain means, so the initial zeros have no weight.
 
     Args:
-        curvature: before.
+        curvature: the old curvature.
         measured: the factors of this batch.
         decay: of the running averages.
-        decompose_every: steps between eigendecompositions; the first step has one.
+        decompose_every: steps between eigendecompositions, starting with the first step.
     """
     seen = curvature.taken.astype(jnp.float32)
     keep = jnp.minimum(decay, seen / (seen + 1.0))
@@ -104,7 +104,7 @@ def follow(
 
 
 def decompose(factors: tuple[Factors, ...]) -> tuple[Basis, ...]:
-    """Eigenvectors and eigenvalues of every factor; values that rounding made negative are 0."""
+    """Eigenvectors and eigenvalues of every factor; negative eigenvalues (rounding) become 0."""
 
     def eigen(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
         values, vectors = jnp.linalg.eigh(matrix)
@@ -138,7 +138,7 @@ def step(learner: Learner, natural: Any, rate: jax.Array | float, momentum: floa
 
     Args:
         learner: from `init`.
-        natural: U, times ν, of the parameters' structure.
+        natural: U times ν, with the parameters' structure.
         rate: step size.
         momentum: m.
     """

@@ -1,6 +1,6 @@
-"""What the arrays of a run will take of memory, asked before any of them is made.
+"""Estimates of the memory a run needs, checked before any array is allocated.
 
-Options may be from a stranger's file, or a slip of the finger.
+Options may come from an untrusted file, or be a typing error.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from disc import host
 from disc.types import Spec
 
-SMALL = 10**8  # bytes about which nobody is asked
-COPIES = 8  # of a network: drawing it, its gradient, Adam's moments, its target
+SMALL = 10**8  # bytes; smaller amounts are not checked
+COPIES = 8  # of a network: initialisation, gradient, Adam's moments, target
 FLOAT = 4  # bytes
 
 
@@ -23,26 +23,26 @@ def _check(needed: int, what: str, option: str) -> None:
 
 
 def check_layers(sizes: Sequence[int]) -> None:
-    """A network of these widths, inputs and outputs included.
+    """Check a network with these layer sizes, including inputs and outputs.
 
     Raises:
-        DiscError: there is no room for it; so with all below.
+        DiscError: it does not fit into memory, as for all functions below.
     """
     weights = sum((rows + 1) * columns for rows, columns in pairwise(sizes))
     _check(FLOAT * COPIES * weights, f"a network of {_by(sizes)}", "widths")
 
 
 def check_factors(sizes: Sequence[int]) -> None:
-    """K-FAC's factors of a network, and their eigenvectors."""
+    """Check K-FAC's factors of a network, and their eigenvectors."""
     entries = sum((rows + 1) ** 2 + columns**2 for rows, columns in pairwise(sizes))
     _check(2 * FLOAT * entries, f"K-FAC of a network of {_by(sizes)}", "widths")
 
 
 def check_batches(config: Any, length: int, spec: Spec) -> None:
-    """A replay of whole batches, and what is made of it in an update, as measured.
+    """Check a replay of whole batches, and the arrays of an update, as measured.
 
-    That is 20 numbers a step, 3 more for each pass over them (the rows of the minibatches), and
-    the newest batch on its way through the networks.
+    An update needs 20 numbers per step, 3 more for each pass (the rows of the minibatches), and
+    the activations of the newest batch.
     """
     check_layers((spec.observation_size, *config.widths, spec.action_size))
     rows, horizon = length * config.horizon, config.horizon
@@ -59,7 +59,7 @@ def check_batches(config: Any, length: int, spec: Spec) -> None:
 
 
 def check_chunks(config: Any, spec: Spec) -> None:
-    """Trust-PCL's replay, the chunks that it draws from it, and the returns that it remembers."""
+    """Check Trust-PCL's replay, the chunks it draws, and the returns it stores."""
     check_layers((spec.observation_size, *config.widths, spec.action_size))
     length, count = config.chunk_length, config.replay_chunks
     numbers = 2 * spec.observation_size + spec.action_size + 1
@@ -73,14 +73,14 @@ def check_chunks(config: Any, spec: Spec) -> None:
 
 
 def check_transitions(config: Any, spec: Spec) -> None:
-    """What DDPG, TD3, SAC and SQL collect at once and learn from at once; their replay is apart."""
+    """Check a rollout and a gradient step of DDPG, TD3, SAC or SQL, without the replay."""
     steps, numbers = config.steps_per_update, 2 * spec.observation_size + 2 * spec.action_size + 1
     _check(FLOAT * steps * numbers, f"a rollout of {steps:,} steps", "steps_per_update")
     check_rows(config.rows, config.widths, spec, "batch_size")
 
 
 def check_rows(rows: int, widths: Sequence[int], spec: Spec, option: str) -> None:
-    """Rows of one gradient step on their way through a network and back."""
+    """Check the forward and backward pass of one gradient step."""
     numbers = 2 * (2 * spec.observation_size + spec.action_size + sum(widths))
     _check(rows * numbers * FLOAT, f"a gradient step on {rows:,} rows", option)
 

@@ -1,13 +1,13 @@
 """Index sampling and the compiled update loop.
 
 A minibatch holds m = N / gradient_steps rows of the newest batch and m·(n − 1) rows of the
-n − 1 included old ones, so its size varies with n while every shape stays fixed: the rows go
-through in chunks, in a loop with a dynamic trip count that adds up gradients. A loss that is
+n − 1 included old ones. Its size varies with n, while all array shapes stay fixed: rows are
+processed in chunks, by a loop with a dynamic trip count that sums gradients. A loss of the form
 
     numerator / stop_gradient(denominator) + penalty
 
-(sums over all rows; the penalty counts the newest rows only) can be added up like that,
-because the division comes after.
+(sums over all rows; the penalty uses the newest rows only) can be summed over chunks, because
+the division comes last.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from disc.learning.replay import BatchReplay
 from disc.learning.snapshot import Estimate
 
 CHUNK_BATCHES = 2
-"""A chunk has the rows that this many old batches add to a minibatch: 128 by default."""
+"""A chunk has the rows of this many old batches in a minibatch: 128 rows by default."""
 
 
 class Table(NamedTuple):
-    """What an iteration learns from, L·N samples; fixed while the networks change."""
+    """The L·N samples that an iteration learns from; constant during the iteration."""
 
     replay: BatchReplay
     scale: Scale
@@ -41,7 +41,7 @@ class Table(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of the table as a loss sees them."""
+    """Rows of the table, as passed to a loss."""
 
     observation: jax.Array  # (M, S) normalised
     action: jax.Array  # (M, D)
@@ -58,9 +58,9 @@ class Parts(NamedTuple):
 
     numerator: jax.Array  # a sum over the rows
     denominator: jax.Array  # a sum over the rows
-    penalty: jax.Array | float  # a mean, read for the newest rows only
+    penalty: jax.Array | float  # a mean, used for the newest rows only
     measured: dict[str, jax.Array]  # (M,) each, to be averaged and logged
-    limit: jax.Array | None = None  # the penalty is not added, but held below by `switch`
+    limit: jax.Array | None = None  # if set, `switch` keeps the penalty below it
 
 
 Loss = Callable[[Any, Any, Rows, Any], Parts]
@@ -70,7 +70,7 @@ Loss = Callable[[Any, Any, Rows, Any], Parts]
 class Draw(NamedTuple):
     """The rows of every minibatch of an iteration."""
 
-    rows: Any  # (steps, m + padded m·(L − 1)) into the table's L·N rows
+    rows: Any  # (steps, m + padded m·(L − 1)) indices into the table's L·N rows
     batches: int  # n
 
 
@@ -84,8 +84,8 @@ def draw(
 ) -> Draw:
     """Choose the rows of all minibatches.
 
-    The newest batch is shuffled anew for each epoch and dealt out; rows of the included old
-    batches are drawn uniformly, with replacement.
+    The newest batch is reshuffled for each epoch and split into minibatches; rows of the included
+    old batches are drawn uniformly, with replacement.
 
     Args:
         rng: the source of randomness.
@@ -123,17 +123,17 @@ def descend(
 
     Args:
         loss: gives the `Parts` of a loss for some rows.
-        config: passed on to the loss; static.
+        config: passed to the loss; static.
         rows: m, rows of the newest batch in a minibatch; static.
         learner: parameters and optimiser.
-        table: what to learn from.
+        table: the samples to learn from.
         drawn: the minibatches.
-        learning_rate: Adam's, one for all parameters or a tree as for `optim.step`.
-        coefficients: passed on to the loss; may change without compiling again.
+        learning_rate: Adam's, for all parameters or a tree as for `optim.step`.
+        coefficients: passed to the loss; may change without recompilation.
 
     Returns:
-        The new learner, and what the loss measured: a mean over the rows of each minibatch,
-        (steps,), under its own name, and over the newest rows under `newest/…`.
+        The new learner, and the metrics of the loss, (steps,) each: the mean over the rows of each
+        minibatch under the metric's name, and the mean over the newest rows under `newest/…`.
     """
     columns, count = _columns(table), drawn.batches * rows
     chunks = (drawn.batches - 1 + CHUNK_BATCHES - 1) // CHUNK_BATCHES
@@ -146,9 +146,9 @@ def descend(
         advantage = advantages.standardize(columns.advantage[index], columns.weight[index], mask)
         minibatch = _Minibatch(table, columns, index, advantage, mask)
         newest = _take(minibatch, 0, rows)
-        old = _zeros(parts, learner.parameters, newest)
+        old = None
         if len(index) > rows:
-            old = _add_old(parts, learner.parameters, minibatch, rows, chunks, old)
+            old = _add_old(parts, learner.parameters, minibatch, rows, chunks)
         gradient, measured = _gradient(parts, learner.parameters, newest, old, count)
         return optim.step(learner, gradient, learning_rate), measured
 
@@ -171,7 +171,7 @@ class _Minibatch(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """What the chunks of old rows add up to."""
+    """Sums over the chunks of old rows."""
 
     gradient: Any  # of the numerator, as the parameters
     denominator: jax.Array  # ()
@@ -179,7 +179,7 @@ class _Sums(NamedTuple):
 
 
 def _take(minibatch: _Minibatch, start: jax.Array | int, size: int) -> Rows:
-    """`size` rows of a minibatch, from `start` on."""
+    """`size` rows of a minibatch, starting at `start`."""
     table, columns, *by_row = minibatch
     at, advantage, mask = (jax.lax.dynamic_slice_in_dim(x, start, size) for x in by_row)
     return Rows(
@@ -194,14 +194,8 @@ def _take(minibatch: _Minibatch, start: jax.Array | int, size: int) -> Rows:
     )
 
 
-def _zeros(parts: PartsOf, parameters: Any, newest: Rows) -> _Sums:
-    names = jax.eval_shape(partial(parts, parameters), newest).measured
-    zeros = jax.tree.map(jnp.zeros_like, parameters)
-    return _Sums(zeros, jnp.zeros(()), {name: jnp.zeros(()) for name in names})
-
-
 def _add_old(
-    parts: PartsOf, parameters: Any, minibatch: _Minibatch, rows: int, chunks: Any, zeros: _Sums
+    parts: PartsOf, parameters: Any, minibatch: _Minibatch, rows: int, chunks: Any
 ) -> _Sums:
     """The sums over all rows of old batches, chunk by chunk."""
     width = CHUNK_BATCHES * rows
@@ -216,36 +210,43 @@ def _add_old(
         measured = {k: jnp.sum(chunk.mask * v) for k, v in found.measured.items()}
         return jax.tree.map(jnp.add, sums, _Sums(gradient, found.denominator, measured))
 
-    return jax.lax.fori_loop(0, chunks, add, zeros)
+    names = jax.eval_shape(partial(parts, parameters), _take(minibatch, 0, rows)).measured
+    zeros = jax.tree.map(jnp.zeros_like, parameters)
+    zero = _Sums(zeros, jnp.zeros(()), {name: jnp.zeros(()) for name in names})
+    return jax.lax.fori_loop(0, chunks, add, zero)
 
 
 def _gradient(
-    parts: PartsOf, parameters: Any, newest: Rows, old: _Sums, count: Any
+    parts: PartsOf, parameters: Any, newest: Rows, old: _Sums | None, count: Any
 ) -> tuple[Any, Measured]:
-    """The gradient of the whole loss, and what it measured; `count` rows in all."""
+    """The gradient of the whole loss over all `count` rows, and its metrics."""
 
     def whole_loss(parameters: Any) -> tuple[jax.Array, tuple[jax.Array, Parts]]:
         found = parts(parameters, newest)
-        denominator = jax.lax.stop_gradient(old.denominator + found.denominator)
+        denominator = found.denominator if old is None else old.denominator + found.denominator
+        denominator = jax.lax.stop_gradient(denominator)
         added = found.penalty if found.limit is None else 0.0
         return found.numerator / denominator + added, (denominator, found)
 
     gradient, (denominator, found) = jax.grad(whole_loss, has_aux=True)(parameters)
-    gradient = jax.tree.map(lambda new, sums: new + sums / denominator, gradient, old.gradient)
+    sums = {k: jnp.sum(v) for k, v in found.measured.items()}
+    if old is not None:
+        gradient = jax.tree.map(lambda new, rest: new + rest / denominator, gradient, old.gradient)
+        sums = {k: v + old.measured[k] for k, v in sums.items()}
     if found.limit is not None:
         back = jax.grad(lambda at: parts(at, newest).penalty)(parameters)
         gradient = clipping.switch(gradient, back, found.penalty, found.limit)
     return gradient, {
-        **{k: (jnp.sum(v) + old.measured[k]) / count for k, v in found.measured.items()},
+        **{k: v / count for k, v in sums.items()},
         **{f"newest/{k}": jnp.mean(v) for k, v in found.measured.items()},
     }
 
 
 @jax.jit
 def whole(table: Table) -> Rows:
-    """All N rows of a replay with L = 1, the advantages standardised over them."""
+    """All N rows of a replay with L = 1, with advantages standardised over them."""
     replay, found = table.replay, table.estimate
-    assert replay.length == 1, "only a replay of one batch is whole"
+    assert replay.length == 1, "only for a replay of one batch"
     one = jnp.ones(replay.horizon)
     return Rows(
         observation=normalize.observations(table.scale, replay.observation[0]),
@@ -283,7 +284,7 @@ _pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disc-update")
 def together(
     threads: int, first: Callable[[], First], second: Callable[[], Second]
 ) -> tuple[First, Second]:
-    """Run two independent updates, side by side if there are threads for it."""
+    """Run two independent updates, in parallel if `threads` is 2 or more."""
     if threads < 2:
         return jax.block_until_ready(first()), jax.block_until_ready(second())
     future = _pool.submit(lambda: jax.block_until_ready(first()))

@@ -22,7 +22,7 @@ class Linear(NamedTuple):
 
 
 class NormalizedLinear(NamedTuple):
-    """A dense layer whose outputs are normalised over its units (Ba et al., 2016)."""
+    """A dense layer with layer normalisation (Ba et al., 2016)."""
 
     weight: jax.Array  # (in, out)
     bias: jax.Array  # (out,)
@@ -36,7 +36,7 @@ Activation = Callable[[jax.Array], jax.Array]
 
 
 class GaussianPolicy(NamedTuple):
-    """π(a|s) = N(u(s), diag σ²): a mean network and a free log-std."""
+    """π(a|s) = N(u(s), diag σ²): a mean network and a state-independent log-std."""
 
     mean: MLP  # S → D
     log_std: jax.Array  # (D,)
@@ -66,7 +66,7 @@ def init_uniform(
     Args:
         rng: the source of randomness.
         sizes: widths, input and output included.
-        head_bound: of the last layer's weights and biases instead.
+        head_bound: bound of the last layer's weights and biases, if given.
     """
     memory.check_layers(sizes)
     layers = []
@@ -90,22 +90,22 @@ def orthogonal(
 
 
 def forward(mlp: Layers, x: jax.Array, activation: Activation = jnp.tanh) -> jax.Array:
-    """Hidden layers, tanh unless told otherwise, and a linear head: (..., in) → (..., out)."""
+    """Hidden layers with `activation` and a linear head: (..., in) → (..., out)."""
     for layer in mlp[:-1]:
         x = activation(_finish(layer, x @ layer.weight))
     return _finish(mlp[-1], x @ mlp[-1].weight)
 
 
 def forward_pairs(mlp: Layers, first: jax.Array, second: jax.Array) -> jax.Array:
-    """A ReLU network of pairs of inputs.
+    """A ReLU network of two inputs.
 
-    The second enters with the first or beside the first hidden layer, wherever the weights have
-    rows for it.
+    The second input is concatenated to the first, or to the output of the first hidden layer,
+    depending on the shapes of the weights.
 
     Args:
         mlp: (A + B) → … → out, or A → H, (H + B) → … → out.
         first: (M, A).
-        second: (M, B), or (M, K, B) for K of them to each of the first.
+        second: (M, B), or (M, K, B) for K second inputs per first input.
 
     Returns:
         (M, out) or (M, K, out).
@@ -114,7 +114,7 @@ def forward_pairs(mlp: Layers, first: jax.Array, second: jax.Array) -> jax.Array
     if second.ndim == first.ndim and not entry:
         return forward(mlp, jnp.concatenate([first, second], axis=-1), jax.nn.relu)
     for i, layer in enumerate(mlp):
-        if i == entry:  # [x, second] W without joining x to each of K
+        if i == entry:  # [x, second] W without repeating x K times
             product = x @ layer.weight[: x.shape[-1]]
             pairs = second.reshape(-1, second.shape[-1]) @ layer.weight[x.shape[-1] :]
             if second.ndim > first.ndim:
@@ -129,12 +129,12 @@ def forward_pairs(mlp: Layers, first: jax.Array, second: jax.Array) -> jax.Array
 
 
 def q_value(mlp: Layers, observation: jax.Array, action: jax.Array) -> jax.Array:
-    """Q(s, a): (M, S), (M, D) → (M,), or with K actions each (M, K, D) → (M, K)."""
+    """Q(s, a): (M, S), (M, D) → (M,), or (M, K, D) → (M, K) with K actions per state."""
     return forward_pairs(mlp, observation, action)[..., 0]
 
 
 def _finish(layer: Linear | NormalizedLinear, product: jax.Array) -> jax.Array:
-    """A layer's output, given its inputs times its weights, (..., out)."""
+    """A layer's output, given `product`, its inputs times its weights, (..., out)."""
 
     def row(x: jax.Array) -> jax.Array:
         return x.reshape((1,) * (product.ndim - 1) + (-1,))
@@ -151,7 +151,7 @@ def _finish(layer: Linear | NormalizedLinear, product: jax.Array) -> jax.Array:
 def forward_with_offsets(
     mlp: MLP, x: jax.Array, offsets: Sequence[jax.Array], activation: Activation
 ) -> tuple[jax.Array, list[jax.Array]]:
-    """`forward` with something added to each layer's output, to differentiate by.
+    """`forward` with an offset added to each layer's output, for differentiation.
 
     Args:
         mlp: the network.

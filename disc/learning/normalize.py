@@ -1,4 +1,4 @@
-"""Running statistics of observations and returns. Raw values are stored; these apply when read."""
+"""Running statistics of observations and returns. The replay stores raw values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPSILON = 1e-8
 
 
 class Moments(NamedTuple):
-    """Number, mean and variance of all values seen."""
+    """Count, mean and variance of all values so far."""
 
     samples: float
     mean: NDArray[np.float64]
@@ -33,7 +33,7 @@ class Normalizer(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A normaliser as it is applied: one snapshot, in single precision."""
+    """A snapshot of a normaliser, in single precision."""
 
     mean: Floats  # (S,)
     inverse_std: Floats  # (S,)
@@ -41,7 +41,7 @@ class Scale(NamedTuple):
 
 
 def init(observation_size: int, num_envs: int) -> Normalizer:
-    """Statistics of nothing: mean 0 and variance 1, so that they change nothing."""
+    """Empty statistics: mean 0 and variance 1, which normalise to the identity."""
 
     def nothing(*shape: int) -> Moments:
         return Moments(0.0, np.zeros(shape), np.ones(shape))
@@ -50,7 +50,7 @@ def init(observation_size: int, num_envs: int) -> Normalizer:
 
 
 def combine(moments: Moments, values: NDArray[np.float32] | NDArray[np.float64]) -> Moments:
-    """Moments of what was seen and of `values`, (n, ...) (Chan et al., 1979)."""
+    """Update moments with `values`, (n, ...) (Chan et al., 1979)."""
     count, total = float(len(values)), moments.samples + len(values)
     mean = np.mean(values, axis=0, dtype=np.float64)
     variance = np.var(values, axis=0, dtype=np.float64)
@@ -63,10 +63,10 @@ def combine(moments: Moments, values: NDArray[np.float32] | NDArray[np.float64])
 
 
 def update(normalizer: Normalizer, rollout: Rollout, gamma: float) -> Normalizer:
-    """Statistics that have seen `rollout` too.
+    """Update the statistics with a rollout.
 
-    The discounted return R_t = γ R_{t−1} + r_t runs on through the batches of an episode and
-    starts anew with the next; rewards will be divided by the root of its variance.
+    The discounted return R_t = γ R_{t−1} + r_t continues across batches and restarts with each
+    episode; rewards are divided by the square root of its variance.
     """
     num_envs = len(normalizer.running)
     rewards = rollout.reward.reshape(num_envs, -1)
@@ -87,7 +87,7 @@ def update(normalizer: Normalizer, rollout: Rollout, gamma: float) -> Normalizer
 
 
 def cut(normalizer: Normalizer) -> Normalizer:
-    """Start new discounted returns, as the environments were reset."""
+    """Restart the discounted returns after the environments were reset."""
     return normalizer._replace(running=np.zeros_like(normalizer.running))
 
 
@@ -105,13 +105,13 @@ def scale(normalizer: Normalizer) -> Scale:
 
 @lru_cache
 def identity(observation_size: int) -> Scale:
-    """The snapshot of statistics of nothing, which changes nothing."""
+    """The snapshot of empty statistics, which is the identity."""
     zeros, ones = np.zeros(observation_size, np.float32), np.ones(observation_size, np.float32)
     return Scale(zeros, ones, np.float32(1.0))  # type: ignore[arg-type]
 
 
 def observations(scale: Scale, observation: jax.Array, clip: float = CLIP) -> jax.Array:
-    """clip((s − mean) / √(variance + 1e-8), ±10 or as told): (..., S) → (..., S)."""
+    """clip((s − mean) / √(variance + 1e-8), ±`clip`): (..., S) → (..., S)."""
     return jnp.clip((observation - scale.mean[None]) * scale.inverse_std[None], -clip, clip)
 
 

@@ -1,7 +1,7 @@
-"""What DDPG, TD3, SAC and SQL have in common: state, exploring at random, storing, updating.
+"""Shared parts of DDPG, TD3, SAC and SQL: state, random exploration, storing, updating.
 
-Each brings `learn`, one gradient step of all its networks on one batch of stored steps; `improve`
-compiles as many of them as an update has into one call.
+Each algorithm supplies `learn`, one gradient step of all its networks on one batch; `improve`
+compiles all gradient steps of an update into one call.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from disc.learning.replay import TransitionReplay
 from disc.policy.policies import Uniform
 from disc.types import Actor, DiscError, Measured, Rollout, Spec
 
-ADAM_EPSILON = 1e-8  # of all originals
+ADAM_EPSILON = 1e-8  # all originals
 
 
 class Bounds(NamedTuple):
-    """Where actions lie: center ± reach. Networks see them within ±1."""
+    """Action bounds: center ± reach. Networks use actions scaled to ±1."""
 
     center: jax.Array  # (D,)
     reach: jax.Array  # (D,)
@@ -38,17 +38,17 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class OffPolicy:
-    """Everything that changes during a run, but the environments; and the actions' bounds."""
+    """Everything that changes during a run, except the environments; and the action bounds."""
 
-    learned: Any  # all that one gradient step changes: `Learned` in each algorithm's file
+    learned: Any  # everything a gradient step changes: `Learned` of the algorithm
     normalizer: Normalizer
     replay: TransitionReplay
     bounds: Bounds
-    key: jax.Array  # (2,) uint32: all noise of the updates comes from it, and it moves on
+    key: jax.Array  # (2,) uint32: source of all noise in updates; split at each use
     seed: int  # all other randomness derives from the seed and these counters
     step: int  # environment steps taken
     iteration: int  # updates done
-    loaded: bool  # the networks are another run's, so that no step need be random
+    loaded: bool  # the networks come from another run, so no random steps are needed
 
     @property
     def policy(self) -> optim.Learner:
@@ -61,12 +61,12 @@ class OffPolicy:
         return self.learned.value
 
     def parameters(self) -> dict[str, Any]:
-        """What a policy file holds: all networks but targets."""
+        """The networks stored in a policy file: all but the targets."""
         learners = self.learned._asdict().items()
         return {name: x.parameters for name, x in learners if isinstance(x, optim.Learner)}
 
     def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
-        """This fresh state with the networks and statistics of another run."""
+        """This initial state with the networks and statistics of another run."""
         learned = self.learned.at(**parameters)
         return replace(self, learned=learned, normalizer=normalizer, loaded=True)
 
@@ -77,17 +77,17 @@ State = TypeVar("State", bound=OffPolicy)
 def init(
     config: OffPolicyConfig, spec: Spec, num_envs: int, seed: int, learned: Any
 ) -> dict[str, Any]:
-    """The fields of a fresh `OffPolicy`.
+    """The fields of an initial `OffPolicy`.
 
     Raises:
-        DiscError: the actions have no bounds, or the replay does not fit into memory.
+        DiscError: the actions are unbounded, or the replay does not fit into memory.
     """
     low, high = (x.astype(np.float64) for x in (spec.action_low, spec.action_high))
     reach = (high - low) / 2.0
     if not np.all((reach > 0.0) & (reach < 1e30)):
         raise DiscError(
-            "this algorithm needs actions with bounds, and this environment's have none; wrap it "
-            "so that its action space is a Box with finite low and high, low below high."
+            "this algorithm needs actions with bounds, but this environment has none; wrap it so "
+            "that its action space is a Box with finite bounds and low below high."
         )
     host.check_memory(
         replays.transition_bytes(config.replay_size, spec),
@@ -96,7 +96,7 @@ def init(
     )
     memory.check_transitions(config, spec)
     key, rest_of_seed = jax.random.PRNGKey(seed % 2**32), seed >> 32
-    while rest_of_seed:  # it may have up to 128 bits
+    while rest_of_seed:  # seeds have up to 128 bits
         key, rest_of_seed = jax.random.fold_in(key, rest_of_seed % 2**32), rest_of_seed >> 32
     return {
         "learned": learned,
@@ -112,12 +112,12 @@ def init(
 
 
 def generator(seed: int) -> np.random.Generator:
-    """What the networks are drawn from."""
+    """The generator of the initial weights."""
     return seeding.generator(seed, seeding.NETWORKS)
 
 
 def policy_fields(spec: Spec, state: OffPolicy, layers: Layers) -> dict[str, Any]:
-    """The fields that the deployed policies of all four have in common."""
+    """The fields that the policies of all four algorithms share."""
     scale = normalize.scale(state.normalizer)
     return {
         "weights": tuple(np.asarray(layer.weight) for layer in layers),
@@ -134,14 +134,14 @@ def policy_fields(spec: Spec, state: OffPolicy, layers: Layers) -> dict[str, Any
 def explore(
     act: Callable[[Any, Spec, Any], Actor], config: OffPolicyConfig, spec: Spec, state: OffPolicy
 ) -> Actor:
-    """The behaviour policy of the next steps: the current one, after uniformly random steps."""
+    """The behaviour policy of the next steps: uniformly random at first, then the current one."""
     if state.step < config.unlearned and not state.loaded:
         return Uniform(spec.action_low, spec.action_high, spec.action_shape)
     return act(config, spec, state)
 
 
 def observe(config: OffPolicyConfig, state: State, rollout: Rollout) -> State:
-    """The state after a rollout: steps stored."""
+    """The state after a rollout, with its steps stored."""
     return replace(
         state,
         replay=replays.push_transitions(state.replay, rollout),
@@ -150,13 +150,13 @@ def observe(config: OffPolicyConfig, state: State, rollout: Rollout) -> State:
 
 
 class Batch(NamedTuple):
-    """Stored steps as a loss sees them."""
+    """Stored steps, as passed to a loss."""
 
     observation: jax.Array  # (B, S)
     action: jax.Array  # (B, D) within ±1
     reward: jax.Array  # (B,)
     next_observation: jax.Array  # (B, S)
-    final: jax.Array  # (B,) bool: nothing follows
+    final: jax.Array  # (B,) bool: no bootstrapping
 
 
 def draw(
@@ -166,7 +166,7 @@ def draw(
     size: int,
     bootstrap_time_limits: bool,
 ) -> Batch:
-    """`size` stored steps, uniformly and with replacement."""
+    """Draw `size` stored steps, uniformly and with replacement."""
     filled = jnp.minimum(replay.stored, len(replay.reward))
     row = jax.random.randint(key, (size,), 0, filled)
     terminated, truncated = replay.terminated[row], replay.truncated[row]
@@ -183,21 +183,21 @@ Means = dict[str, jax.Array]
 
 
 Step = Callable[[Any, Any, Batch, jax.Array, Scale], tuple[Any, Means]]
-"""(config, learned, batch, key, scale) → learned, measured. Where K = 1, None is what stays."""
+"""(config, learned, batch, key, scale) → learned, measured. If K = 1, None means unchanged."""
 
 
 def improve(config: Any, state: State, learn: Step, wait: bool = True) -> tuple[State, Measured]:
-    """K gradient steps, each on a batch of its own; none in the first `random_steps` steps.
+    """K gradient steps, each on a separate batch; none in the first `random_steps` steps.
 
     Args:
         config: the options.
-        state: what to improve.
+        state: the current state.
         learn: one gradient step.
-        wait: until all is done. Without it, the next steps are sampled meanwhile, as long as
-            nothing they need is being changed.
+        wait: block until the update is done. If False, the next steps are sampled meanwhile, which
+            requires that the update does not change the policy.
 
     Returns:
-        The state after the update, and what was measured: means over the gradient steps.
+        The state after the update, and metrics, averaged over the gradient steps.
     """
     if state.step <= config.unlearned:
         return replace(state, iteration=state.iteration + 1), {}
@@ -217,18 +217,18 @@ def improve(config: Any, state: State, learn: Step, wait: bool = True) -> tuple[
 
 
 Critics = Callable[[Any, Any, Batch, jax.Array], tuple[Any, Means]]
-"""(config, learned, batch, key) → learned, measured: moves the critics, and counts `updates`."""
+"""(config, learned, batch, key) → learned, measured: updates the critics, counts `updates`."""
 Policies = Callable[[Any, Batch, Any], tuple[Any, jax.Array]]
-"""(config, batch, learned) → learned, objective: moves the policy and the targets."""
+"""(config, batch, learned) → learned, objective: updates the policy and the targets."""
 
 
 def improve_delayed(
     config: Any, state: State, critics: Critics, policy: Policies
 ) -> tuple[State, Measured]:
-    """`improve` where the policy moves at every `config.policy_delay`-th gradient step only.
+    """`improve` that updates the policy at every `config.policy_delay`-th gradient step only.
 
-    With one gradient step per update, there are two programs, with the policy's step or without
-    it. Without it, the next steps are sampled meanwhile: the policy that takes them stays.
+    With one gradient step per update, there are two programs, with and without the policy update.
+    While the one without it runs, the next steps are sampled, as the policy does not change.
     """
     if config.updates > 1:
         return improve(config, state, _delayed(critics, policy, "if due"))
@@ -237,7 +237,7 @@ def improve_delayed(
     return improve(config, state, learn, wait=due)
 
 
-@cache  # the same function again, so that nothing is compiled twice
+@cache  # returns the same function, so that it is compiled once
 def _delayed(
     critics: Critics, policy: Policies, when: Literal["always", "never", "if due"]
 ) -> Step:
@@ -245,7 +245,7 @@ def _delayed(
         config: Any, learned: Any, batch: Batch, key: jax.Array, scale: Scale
     ) -> tuple[Any, Means]:
         learned, measured = critics(config, learned, batch, key)
-        if when == "never":  # None stays as it is, without a copy
+        if when == "never":  # None means unchanged and avoids a copy
             return learned._replace(policy=None, targets=None), measured
         if when == "always":
             learned, objective = policy(config, batch, learned)
@@ -253,7 +253,7 @@ def _delayed(
         due = learned.updates % config.policy_delay == 0
         move = partial(policy, config, batch)
         learned, objective = jax.lax.cond(due, move, lambda x: (x, jnp.zeros(())), learned)
-        # so that the mean over a multiple of the delay is right
+        # makes the mean over a multiple of the delay correct
         return learned, {"train/objective": config.policy_delay * objective, **measured}
 
     return learn
@@ -289,13 +289,13 @@ def descend(
 def target(
     batch: Batch, next_value: jax.Array, gamma: float, reward_scale: float = 1.0
 ) -> jax.Array:
-    """The goal c·r + γ V(s'), V = 0 where nothing follows, (B,); never differentiated."""
+    """The target c·r + γ V(s'), V = 0 where `final`, (B,); without gradient."""
     follows = jnp.where(batch.final, 0.0, next_value)
     return jax.lax.stop_gradient(reward_scale * batch.reward + gamma * follows)
 
 
 def q_values(critics: Sequence[Layers], observation: jax.Array, action: jax.Array) -> jax.Array:
-    """Each critic's Q(s, a), (C, M) or (C, M, K)."""
+    """Q(s, a) of each critic, (C, M) or (C, M, K)."""
     return jnp.stack([networks.q_value(critic, observation, action) for critic in critics])
 
 
@@ -307,7 +307,7 @@ def least(critics: Sequence[Layers], observation: jax.Array, action: jax.Array) 
 def value_loss(
     critics: Sequence[Layers], observation: jax.Array, action: jax.Array, y: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Σ_i mean (Q_i(s, a) − y)², and the critics' mean Q."""
+    """Σ_i mean (Q_i(s, a) − y)², and the mean Q of the critics."""
     found = q_values(critics, observation, action)
     return jnp.sum(jnp.mean(jnp.square(found - y[None]), axis=1)), jnp.mean(found)
 
@@ -331,7 +331,7 @@ class Targets(NamedTuple):
 
 
 def rest(policy: Any, value: Any) -> tuple[optim.Learner, optim.Learner, Targets]:
-    """Networks that have not moved yet, and targets at the same place."""
+    """Initial learners of both networks, and targets with the same parameters."""
     return optim.init(policy), optim.init(value), Targets(policy, value)
 
 

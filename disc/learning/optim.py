@@ -11,23 +11,23 @@ import optax
 
 
 class Learner(NamedTuple):
-    """Parameters and the optimiser that moves them."""
+    """Parameters and the state of their optimiser."""
 
     parameters: Any
-    moments: Any  # what the optimiser remembers
+    moments: Any  # optimiser state
 
 
 def init(parameters: Any) -> Learner:
-    """A learner at rest, for Adam."""
+    """An initial learner, for Adam."""
     return Learner(parameters, optax.scale_by_adam().init(parameters))
 
 
 def step(learner: Learner, gradient: Any, learning_rate: Any, epsilon: float = 1e-5) -> Learner:
-    """One step of Adam against the gradient.
+    """One step of gradient descent with Adam.
 
     Args:
         learner: parameters and moments.
-        gradient: of the parameters' structure.
+        gradient: with the parameters' structure.
         learning_rate: a number, or a tree of numbers for parts of the parameters.
         epsilon: Adam's (1e-5 as in the authors' code of DISC).
     """
@@ -53,7 +53,7 @@ def conjugate_gradient(
     Args:
         product: v ↦ F v, (P,) → (P,).
         b: (P,).
-        iterations: at most; it stops where the residual's square is below 1e-10.
+        iterations: maximum; stops early once the squared residual is below 1e-10.
 
     Returns:
         x, (P,).
@@ -79,7 +79,7 @@ def conjugate_gradient(
 #
 #   symbol  shape                 meaning
 #   a       (M, in + 1)           inputs of the layer, and a 1 for the bias
-#   g       (M, out)              gradient of each sample's own log-likelihood at y
+#   g       (M, out)              gradient of each sample's log-likelihood at y
 #   A       (in + 1, in + 1)      E[a aᵀ]
 #   G       (out, out)            E[g gᵀ]
 #   Q, e                          eigenvectors (in columns) and eigenvalues of A or G

@@ -1,7 +1,7 @@
-"""The replay R: rings of whole rollouts, of short chunks or of single steps, on the device.
+"""The replay R: ring buffers of whole rollouts, short chunks or single steps, on the device.
 
-PPO, with L = 1, keeps the newest batch in it like everybody else. Slots are written in place
-(the buffers are donated) and no shape ever changes.
+PPO also uses it, with L = 1. Slots are written in place (the buffers are donated) and shapes
+never change.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def init(length: int, horizon: int, spec: Spec) -> BatchReplay:
 
 
 def push(replay: BatchReplay, rollout: Rollout, iteration: int) -> BatchReplay:
-    """Put a rollout in the place of the oldest. The replay passed in must not be used again."""
+    """Overwrite the oldest rollout. The replay passed in must not be used again."""
     batch = {name: getattr(rollout, name) for name in BatchReplay._fields if name != "age"}
     return _write(replay, batch, iteration % replay.length)
 
@@ -94,7 +94,7 @@ class ChunkReplay(NamedTuple):
     terminated: jax.Array  # (C, T) bool
     truncated: jax.Array  # (C, T) bool
     border: jax.Array  # (C, T) bool
-    number: jax.Array  # (C,) int32, counts the chunks as they come: −1 is empty
+    number: jax.Array  # (C,) int32, counts chunks in order of arrival: −1 is empty
 
     @property
     def filled(self) -> int:
@@ -122,7 +122,7 @@ def init_chunks(length: int, steps: int, spec: Spec) -> ChunkReplay:
 
 
 def push_chunks(replay: ChunkReplay, rollout: Rollout) -> ChunkReplay:
-    """Cut a rollout into chunks and put them in the place of the oldest.
+    """Cut a rollout into chunks and overwrite the oldest ones.
 
     The replay passed in must not be used again.
     """
@@ -179,7 +179,7 @@ class TransitionReplay(NamedTuple):
 
 
 def transition_bytes(size: int, spec: Spec) -> int:
-    """Memory of a replay of `size` steps."""
+    """Bytes of a replay of `size` steps."""
     numbers = 2 * spec.observation_size + spec.action_size + 1
     return size * (4 * numbers + 2)
 
@@ -203,7 +203,7 @@ def init_transitions(size: int, spec: Spec) -> TransitionReplay:
 
 
 def push_transitions(replay: TransitionReplay, rollout: Rollout) -> TransitionReplay:
-    """Put a rollout's steps in the place of the oldest.
+    """Overwrite the oldest steps with those of a rollout.
 
     The replay passed in must not be used again.
     """
@@ -220,9 +220,9 @@ def push_transitions(replay: TransitionReplay, rollout: Rollout) -> TransitionRe
 
 @partial(jax.jit, donate_argnums=0)
 def _write_transitions(replay: TransitionReplay, rows: jax.Array) -> TransitionReplay:
-    """Rows hold all fields side by side, as one array crosses to the device faster than six."""
+    """Rows hold all fields, as transferring one array to the device is faster than six."""
     size, length, s = len(replay.reward), len(rows), replay.observation.shape[1]
-    kept = min(size, length)  # the newest, where not all find room
+    kept = min(size, length)  # the newest, if not all fit
     slots = (replay.stored + jnp.arange(length - kept, length, dtype=jnp.int32)) % size
     rows = rows[-kept:]
     return TransitionReplay(

@@ -1,7 +1,7 @@
-"""Reading the replay: what the current networks say about stored batches.
+"""Reading the replay: evaluates the current networks on stored batches.
 
-A loop over batches with a dynamic trip count computes only what is read, one batch at a time,
-and compiles once whatever the number of batches.
+A loop with a dynamic trip count processes one batch at a time. It skips batches that are not
+needed, and compiles once for any number of batches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from disc.learning.normalize import Scale
 from disc.learning.replay import BatchReplay
 
 AGES = 4
-"""Batches whose ρ' is logged by age, as in the paper's Fig. 7b."""
+"""Number of batches whose ρ' is logged by age, as in the paper's Fig. 7b."""
 
 
 class Ratios(NamedTuple):
@@ -30,7 +30,7 @@ class Ratios(NamedTuple):
 
 
 def ratios(policy: GaussianPolicy, scale: Scale, replay: BatchReplay) -> Ratios:
-    """Weights of all batches that are not empty."""
+    """Importance weights of all filled slots."""
 
     def read(slot: jax.Array, result: Ratios) -> Ratios:
         mean = networks.forward(
@@ -56,16 +56,16 @@ def ratios(policy: GaussianPolicy, scale: Scale, replay: BatchReplay) -> Ratios:
 
 
 class Steps(NamedTuple):
-    """What `disc.equations.advantages` wants to know, with time along the first axis.
+    """The inputs of `disc.equations.advantages`, with time along the first axis.
 
-    Rows of batches that are not included have value 0 and are not to be read.
+    Rows of batches that are not included have value 0 and must not be read.
     """
 
     reward: jax.Array  # (N, L) normalised
     discount: jax.Array  # (N, L)
     decay: jax.Array  # (N, L)
     value: jax.Array  # (N, L) V(s_t)
-    next_value: jax.Array  # (N, L) V(s_{t+1}), at an episode's end of its true final observation
+    next_value: jax.Array  # (N, L) V(s_{t+1}), at episode ends of the true final observation
 
 
 def steps(
@@ -110,7 +110,7 @@ def discounts(
 
 
 class Estimate(NamedTuple):
-    """What the replay says under the current networks: what an iteration learns from."""
+    """Advantages and targets of the replay under the current networks."""
 
     included: jax.Array  # (L,) bool
     advantage: jax.Array  # (L, N) Â, not standardised
@@ -129,13 +129,13 @@ def estimate(
     weight: jax.Array,
     target: jax.Array,
 ) -> Estimate:
-    """Put the pieces together, batches first again, and measure them.
+    """Combine the parts, with batches along the first axis, and compute metrics.
 
     Args:
-        replay: what was read.
+        replay: the replay.
         ratios: its importance weights.
         included: (L,).
-        steps: what the advantages were made from.
+        steps: the inputs of the advantages.
         advantage: (N, L).
         weight: (L, N).
         target: (N, L).
@@ -147,7 +147,7 @@ def estimate(
 def measure(
     replay: BatchReplay, ratios: Ratios, included: jax.Array, value: jax.Array, target: jax.Array
 ) -> dict[str, jax.Array]:
-    """What is logged about the replay before the update; scalars."""
+    """Metrics of the replay before the update; scalars."""
     count = jnp.sum(included)
     mask = jnp.broadcast_to(included[:, None], value.shape)
 

@@ -1,7 +1,7 @@
-"""The policy file, which is all that is deployed: it needs numpy, and safetensors to read it.
+"""The policy file, for deployment: reading it needs only numpy and safetensors.
 
-Importing this module does not import JAX, so a controller that only acts starts in a fraction
-of a second.
+Importing this module does not import JAX, so a program that only runs a policy starts in a
+fraction of a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS: dict[str, type[Policy]] = {
 
 @dataclass(frozen=True)
 class PolicyFile:
-    """A policy, all weights it was saved with, and what the file says about it."""
+    """A policy, all weights in its file, and the file's metadata."""
 
     policy: Policy
     tensors: dict[str, Floats]
@@ -32,7 +32,7 @@ class PolicyFile:
 
 
 def write(path: str | Path, tensors: dict[str, Any], info: dict[str, Any]) -> None:
-    """Write a policy file: `tensors` named as `read` wants them, `info` JSON."""
+    """Write a policy file: `tensors` with the names that `read` expects, `info` as JSON."""
     header = {"format": FORMAT, "format_version": FORMAT_VERSION, **info}
     storage.write_tensors(Path(path), tensors, header)
 
@@ -48,16 +48,16 @@ def read(path: str | Path) -> PolicyFile:
     try:
         kind = KINDS.get(name := str(header.get("kind", "gaussian")))
         if kind is None:
-            raise DiscError(f"{path}: a policy of kind {name!r}, which this disc-rl does not know.")
+            raise DiscError(f"{path}: unknown policy kind {name!r}; upgrade disc-rl.")
         policy = kind(**kind.fields(tensors, header))
         policy.check()
     except storage.MALFORMED as error:
-        raise DiscError(f"{path}: this policy file is not complete ({error}).") from None
+        raise DiscError(f"{path}: invalid policy file ({error}).") from None
     return PolicyFile(policy, tensors, header)
 
 
 def load(path: str | Path) -> Policy:
-    """Load a policy to act with: needs numpy only.
+    """Load a policy for inference; needs no JAX.
 
     Args:
         path: a policy file, or a run directory.
@@ -66,6 +66,6 @@ def load(path: str | Path) -> Policy:
 
 
 def locate(path: str | Path) -> Path:
-    """The policy file itself, given it or its run directory."""
+    """The path of a policy file, given it or its run directory."""
     path = Path(path)
     return path / "policy.disc" if path.is_dir() else path

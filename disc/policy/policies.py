@@ -1,7 +1,6 @@
-"""What acts: a network and how its output becomes an action, in numpy alone.
+"""Policies: a network and the mapping from its output to an action, in numpy only.
 
-`bounded.py` has the kinds whose actions can't leave their bounds, `policy.py` reads and writes the
-file of all.
+`file.py` reads and writes policy files.
 """
 
 from __future__ import annotations
@@ -21,44 +20,44 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, kw_only=True)
 class Policy(ABC):
-    """A network with its normaliser, in numpy; subclasses say how its output becomes an action.
+    """A network with its normaliser, in numpy; subclasses map its output to an action.
 
-    As an `Actor` it is called with one observation and one draw of noise; users call `predict`.
+    As an `Actor` it is called with one observation and one noise vector; users call `predict`.
     """
 
     weights: tuple[Floats, ...]  # (S, H), (H, H), (H, D)
     biases: tuple[Floats, ...]  # (H,), (H,), (D,)
     observation_mean: Floats  # (S,)
     observation_inverse_std: Floats  # (S,)
-    observation_clip: float | None = None  # normalised observations are held within ± this
+    observation_clip: float | None = None  # normalised observations are clipped to ± this
     observation_shape: tuple[int, ...]
     action_low: Floats  # (D,)
     action_high: Floats  # (D,)
     action_shape: tuple[int, ...]
-    clip_actions: bool = False  # to their bounds, before the environment sees them
+    clip_actions: bool = False  # to their bounds, before passing them to the environment
     rng: np.random.Generator | None = field(init=False, repr=False, default=None)
 
     kind: ClassVar[str]
-    sampled_only: ClassVar[bool] = False  # True if there is no action without noise
+    sampled_only: ClassVar[bool] = False  # True if there is no deterministic action
 
     def seed(self, seed: int) -> None:
-        """Make the samples of `predict(…, deterministic=False)` repeatable."""
+        """Seed the samples of `predict(…, deterministic=False)`."""
         object.__setattr__(self, "rng", np.random.default_rng(seed))
 
     @abstractmethod
     def mean(self, observation: Floats) -> Floats:
-        """The action without noise: (S,) → (D,) or (B, S) → (B, D)."""
+        """The deterministic action: (S,) → (D,) or (B, S) → (B, D)."""
 
     @abstractmethod
     def sample(self, observation: Floats, noise: Floats) -> Floats:
-        """The action for standard normal noise of its shape."""
+        """The action for standard normal noise of the same shape."""
 
     @abstractmethod
     def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """Action and mean for one observation (S,) and standard normal noise (D,)."""
 
     def episode(self, *name: int) -> Self:
-        """The policy of one episode: itself."""
+        """The policy for one episode: the same in all episodes."""
         return self
 
     def predict(
@@ -67,13 +66,14 @@ class Policy(ABC):
         """The action for one observation or a batch of them.
 
         Args:
-            observation: of the environment's shape, or (B, *shape). Raw: the policy normalises.
-            deterministic: the action without noise; else a sample. SQL's policy is always sampled.
-            clip: hold the action within the environment's bounds; as in training if None.
+            observation: of the environment's shape, or (B, *shape). Not normalised: the policy
+                does that.
+            deterministic: return the action without noise instead of a sample. SQL always samples.
+            clip: clip the action to the environment's bounds; as in training if None.
 
         Returns:
-            (action, None): action of the environment's shape, or (B, *shape). The None is where
-            recurrent policies of other libraries return a state.
+            (action, None): action of the environment's shape, or (B, *shape). The None stands for
+            the state that recurrent policies of other libraries return.
         """
         x = np.asarray(observation, np.float32)
         single = x.shape == self.observation_shape
@@ -94,15 +94,15 @@ class Policy(ABC):
         return (action[0] if single else action), None
 
     def bound(self, action: Floats) -> Floats:
-        """The action (D,) as the environment gets it: shaped, and clipped if training clipped."""
+        """The action (D,) as passed to the environment: reshaped, and clipped as in training."""
         return (self.clip(action) if self.clip_actions else action).reshape(self.action_shape)
 
     def clip(self, action: Floats) -> Floats:
-        """The action held within its bounds."""
+        """The action clipped to its bounds."""
         return np.minimum(np.maximum(action, self.action_low), self.action_high)
 
     def tensors(self) -> dict[str, Floats]:
-        """What acting needs beside the network, by the names in the file."""
+        """The arrays besides the network, by their names in the file."""
         return {
             "normalizer/observation_mean": self.observation_mean,
             "normalizer/observation_inverse_std": self.observation_inverse_std,
@@ -111,7 +111,7 @@ class Policy(ABC):
         }
 
     def header(self) -> dict[str, Any]:
-        """What acting needs and is no array."""
+        """The fields in the file's header, which are not arrays."""
         return {
             "kind": self.kind,
             "observation_shape": self.observation_shape,
@@ -122,7 +122,7 @@ class Policy(ABC):
 
     @classmethod
     def fields(cls, tensors: dict[str, Floats], header: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of the policy in a file."""
+        """The constructor arguments, from the contents of a file."""
         depth = sum(name.startswith("policy/weight_") for name in tensors)
         return {
             "weights": tuple(tensors[f"policy/weight_{i}"] for i in range(depth)),
@@ -138,45 +138,45 @@ class Policy(ABC):
         }
 
     def check(self, inputs: int = 0, outputs: int = 1) -> None:
-        """Refuse what a file may hold but can't act, before it fails in the middle of a product.
+        """Raise a `ValueError` if the fields of a file are not a valid policy.
 
         Args:
-            inputs: of the network for each action dimension, beside the observation.
-            outputs: of the network for each action dimension.
+            inputs: of the network per action dimension, in addition to the observation.
+            outputs: of the network per action dimension.
         """
         for array in (*self.numbers(), self.action_low, self.action_high):
             if array.dtype != np.float32:
-                raise ValueError(f"an array is of type {array.dtype}, not float32")
+                raise ValueError(f"an array has type {array.dtype}, not float32")
         if not all(np.isfinite(array).all() for array in self.numbers()):
-            raise ValueError("a number is not finite")
+            raise ValueError("a value is not finite")
         size, dimensions = len(self.observation_mean), math.prod(self.action_shape)
         if self.observation_mean.shape != (math.prod(self.observation_shape),):
-            raise ValueError(f"{size} inputs do not make shape {self.observation_shape}")
+            raise ValueError(f"{size} inputs do not fit the shape {self.observation_shape}")
         size += inputs * dimensions
         for weight, bias in zip(self.weights, self.biases, strict=True):
             if weight.ndim != 2 or weight.shape[0] != size or bias.shape != weight.shape[1:]:
                 raise ValueError(f"a layer of shape {weight.shape} does not take {size} inputs")
             size = weight.shape[1]
         if not self.weights or size != outputs * dimensions:
-            raise ValueError(f"{size} outputs do not make an action of shape {self.action_shape}")
+            raise ValueError(f"{size} outputs do not fit actions of shape {self.action_shape}")
         clip = self.observation_clip
         if not (clip is None or (isinstance(clip, int | float) and 0 < clip < LARGEST)):
-            raise ValueError(f"observations can't be held within ±{clip!r}")
+            raise ValueError(f"observations can't be clipped to ±{clip!r}")
         if self.observation_inverse_std.shape != self.observation_mean.shape:
             raise ValueError("the normaliser's arrays differ in shape")
         for array in (self.action_low, self.action_high):
             if array.shape != (dimensions,):
-                raise ValueError(f"an array of shape {array.shape} should have {dimensions}")
+                raise ValueError(f"an array has shape {array.shape} instead of {dimensions}")
         if not np.all(self.action_low <= self.action_high):
             raise ValueError("an action's lower bound is above its upper one")
 
     def numbers(self) -> tuple[Floats, ...]:
-        """All that must be finite."""
+        """All arrays that must be finite."""
         normalizer = (self.observation_mean, self.observation_inverse_std)
         return (*self.weights, *self.biases, *normalizer)
 
     def _generator(self) -> np.random.Generator:
-        """Seeded by the system when it is first needed, as most policies never are."""
+        """Created with a random seed at first use, as most policies never need it."""
         if self.rng is None:
             object.__setattr__(self, "rng", np.random.default_rng())
         assert self.rng is not None
@@ -195,9 +195,9 @@ class Policy(ABC):
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """A shape in a file."""
+    """Parse a shape."""
     if not isinstance(value, list) or not all(type(n) is int and n > 0 for n in value):
-        raise ValueError(f"{value!r} is no shape")
+        raise ValueError(f"{value!r} is not a shape")
     return tuple(value)
 
 
@@ -210,7 +210,7 @@ class Gaussian(Policy):
     kind = "gaussian"
 
     def __post_init__(self) -> None:
-        with np.errstate(over="ignore"):  # `check` refuses it
+        with np.errstate(over="ignore"):  # `check` reports it
             object.__setattr__(self, "std", np.exp(self.log_std))
 
     def mean(self, observation: Floats) -> Floats:
@@ -232,28 +232,28 @@ class Gaussian(Policy):
         return mean + self.std * noise, mean
 
     def check(self, inputs: int = 0, outputs: int = 1) -> None:
-        """Refuse arrays that do not fit together."""
+        """Raise a `ValueError` if arrays do not fit together."""
         super().check(inputs, outputs)
         if self.log_std.shape != self.action_low.shape:
             raise ValueError(f"log σ has shape {self.log_std.shape}")
 
     def numbers(self) -> tuple[Floats, ...]:
-        """All that must be finite."""
+        """All arrays that must be finite."""
         return (*super().numbers(), self.log_std, self.std)
 
     def tensors(self) -> dict[str, Floats]:
-        """What acting needs beside the network, by the names in the file."""
+        """The arrays besides the network, by their names in the file."""
         return {**super().tensors(), "policy/log_std": self.log_std}
 
     @classmethod
     def fields(cls, tensors: dict[str, Floats], header: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of the policy in a file."""
+        """The constructor arguments, from the contents of a file."""
         return {**super().fields(tensors, header), "log_std": tensors["policy/log_std"]}
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """Actions drawn uniformly within their bounds, whatever is seen: an `Actor`."""
+    """An `Actor` whose actions are uniform within their bounds."""
 
     action_low: Floats  # (D,)
     action_high: Floats  # (D,)
@@ -261,22 +261,22 @@ class Uniform:
 
     @property
     def log_std(self) -> Floats:
-        """Has none."""
+        """NaN, as it is not a Gaussian."""
         return np.full_like(self.action_low, np.nan)
 
     def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
-        """The normal noise (D,) by its distribution function, which makes it uniform."""
+        """Map the normal noise (D,) to a uniform action by its distribution function."""
         share = np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in noise.tolist()], np.float32)
         action = self.action_low + (self.action_high - self.action_low) * share
-        action = np.minimum(action, self.action_high)  # a rounding error may lie beyond
+        action = np.minimum(action, self.action_high)  # rounding may exceed it
         return action, action
 
     def episode(self, *name: int) -> Uniform:
-        """The policy of one episode: itself."""
+        """The policy for one episode: the same in all episodes."""
         return self
 
     def bound(self, action: Floats) -> Floats:
-        """The action as the environment gets it."""
+        """The action as passed to the environment."""
         return action.reshape(self.action_shape)
 
 
@@ -286,20 +286,20 @@ LAYER_NORM_EPSILON = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded(Policy):
-    """A ReLU network whose output goes through tanh and is stretched to the actions' bounds."""
+    """A ReLU network whose output goes through tanh and is scaled to the action bounds."""
 
     @property
     def log_std(self) -> Floats:
-        """It is no Gaussian: (D,) of NaN."""
+        """(D,) of NaN, as it is not a Gaussian."""
         return np.full_like(self.action_low, np.nan)
 
     def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
-        """The action, in place of a mean again, for one observation (S,) and noise (D,)."""
+        """The action, also returned as the mean, for one observation (S,) and noise (D,)."""
         action = self.sample(observation, noise)
         return action, action
 
     def mean(self, observation: Floats) -> Floats:
-        """The bounds' middle + reach · tanh(network(s)), (S,) → (D,) or (B, S) → (B, D)."""
+        """Centre of the bounds + reach · tanh(network(s)), (S,) → (D,) or (B, S) → (B, D)."""
         return self.stretch(np.tanh(self.network(self._normalize(observation))))
 
     def network(self, x: Floats) -> Floats:
@@ -311,49 +311,49 @@ class Bounded(Policy):
         return self._head(x)
 
     def stretch(self, squashed: Floats) -> Floats:
-        """An action within ±1 in the environment's units."""
+        """Scale an action within ±1 to the environment's bounds."""
         low, high = self.action_low, self.action_high
         return self.clip(0.5 * (low + high) + 0.5 * (high - low) * squashed)
 
     def numbers(self) -> tuple[Floats, ...]:
-        """All that must be finite: the bounds too."""
+        """All arrays that must be finite, including the bounds."""
         return (*super().numbers(), self.action_low, self.action_high)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Squashed(Bounded):
-    """a = tanh(m(s) + σ(s)·noise), stretched: SAC."""
+    """a = tanh(m(s) + σ(s)·noise), scaled to the bounds: SAC."""
 
     kind = "squashed"
 
     def mean(self, observation: Floats) -> Floats:
-        """tanh(m(s)), stretched."""
+        """tanh(m(s)), scaled to the bounds."""
         both = self.network(self._normalize(observation))
         return self.stretch(np.tanh(both[..., : len(self.action_low)]))
 
     def sample(self, observation: Floats, noise: Floats) -> Floats:
-        """tanh(m(s) + σ(s)·noise), stretched."""
+        """tanh(m(s) + σ(s)·noise), scaled to the bounds."""
         both, size = self.network(self._normalize(observation)), len(self.action_low)
         low, high = LOG_STD_RANGE
         std = np.exp(np.minimum(np.maximum(both[..., size:], low), high))
         return self.stretch(np.tanh(both[..., :size] + std * noise))
 
     def check(self, inputs: int = 0, outputs: int = 2) -> None:
-        """Refuse arrays that do not fit together."""
+        """Raise a `ValueError` if arrays do not fit together."""
         super().check(inputs, outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deterministic(Bounded):
-    """a = tanh(network(s)), stretched: TD3 and, with layer normalisation, DDPG."""
+    """a = tanh(network(s)), scaled to the bounds: TD3 and, with layer normalisation, DDPG."""
 
-    exploration: float  # standard deviation of the noise on actions, as a share of their reach
-    scales: tuple[Floats, ...] = ()  # (H,), (H,): of the layer normalisation, if there is one
+    exploration: float  # standard deviation of the noise, as a fraction of half the action range
+    scales: tuple[Floats, ...] = ()  # (H,), (H,): of the layer normalisation, if used
     shifts: tuple[Floats, ...] = ()
     kind = "deterministic"
 
     def network(self, x: Floats) -> Floats:
-        """ReLU layers, normalised or not, and a linear head."""
+        """ReLU layers, with or without layer normalisation, and a linear head."""
         if not self.scales:
             return super().network(x)
         layers = zip(self.weights[:-1], self.biases[:-1], self.scales, self.shifts, strict=True)
@@ -368,18 +368,18 @@ class Deterministic(Bounded):
         return self._head(x)
 
     def sample(self, observation: Floats, noise: Floats) -> Floats:
-        """tanh(network(s)) + exploration·noise, held within ±1 and stretched."""
+        """tanh(network(s)) + exploration·noise, clipped to ±1 and scaled to the bounds."""
         squashed = np.tanh(self.network(self._normalize(observation)))
         squashed += np.float32(self.exploration) * noise
         return self.stretch(squashed)
 
     def header(self) -> dict[str, Any]:
-        """What acting needs and is no array."""
+        """The fields in the file's header, which are not arrays."""
         return {**super().header(), "exploration": self.exploration}
 
     @classmethod
     def fields(cls, tensors: dict[str, Floats], header: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of the policy in a file."""
+        """The constructor arguments, from the contents of a file."""
         depth = sum(name.startswith(("policy/scale_", "policy/shift_")) for name in tensors) // 2
         own = {
             "exploration": float(header["exploration"]),
@@ -389,10 +389,10 @@ class Deterministic(Bounded):
         return {**super().fields(tensors, header), **own}
 
     def check(self, inputs: int = 0, outputs: int = 1) -> None:
-        """Refuse arrays that do not fit together."""
+        """Raise a `ValueError` if arrays do not fit together."""
         super().check(inputs, outputs)
         if not 0.0 <= self.exploration < LARGEST:
-            raise ValueError(f"exploration can't be {self.exploration}")
+            raise ValueError(f"the exploration {self.exploration} is invalid")
         hidden = [bias.shape for bias in self.biases[:-1]]
         if self.scales and not (
             hidden == [x.shape for x in self.scales] == [x.shape for x in self.shifts]
@@ -400,27 +400,27 @@ class Deterministic(Bounded):
             raise ValueError("the layer normalisation does not fit the layers")
 
     def numbers(self) -> tuple[Floats, ...]:
-        """All that must be finite."""
+        """All arrays that must be finite."""
         return (*super().numbers(), *self.scales, *self.shifts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler(Bounded):
-    """a = tanh(network(s, noise)), stretched: SQL. It has no action without noise."""
+    """a = tanh(network(s, noise)), scaled to the bounds: SQL. It has no deterministic action."""
 
     kind = "sampler"
     sampled_only = True
 
     def mean(self, observation: Floats) -> Floats:
-        """Not the mean, which this policy does not know: the action for noise 0."""
+        """The action for noise 0, which is not the mean; the mean is unknown."""
         size = len(self.action_low)
         return self.sample(observation, np.zeros((*observation.shape[:-1], size), np.float32))
 
     def sample(self, observation: Floats, noise: Floats) -> Floats:
-        """tanh(network(s, noise)), stretched."""
+        """tanh(network(s, noise)), scaled to the bounds."""
         both = np.concatenate([self._normalize(observation), noise], axis=-1)
         return self.stretch(np.tanh(self.network(both)))
 
     def check(self, inputs: int = 1, outputs: int = 1) -> None:
-        """Refuse arrays that do not fit together."""
+        """Raise a `ValueError` if arrays do not fit together."""
         super().check(inputs, outputs)

@@ -1,4 +1,4 @@
-"""`disc report`: one HTML file of a directory of runs.
+"""`disc report`: an HTML report on a directory of runs.
 
 records → results (by experiment, task and arm) → tables, careful, figures → page
 """

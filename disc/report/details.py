@@ -1,4 +1,4 @@
-"""What a table with one number hides: intervals, other scores, who beats whom, profiles."""
+"""Detailed statistics: intervals, other scores, probability of improvement, profiles."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from disc.study import statistics
 from disc.study.statistics import Values
 from disc.types import DiscError
 
-DISC = "DISC"  # the arm of the paper by which scores are normalised
-LOWEST, HIGHEST = -1.0, 3.0  # normalised scores that a profile shows
-PAIRED = 20  # arms of which every two are compared
+DISC = "DISC"  # the arm whose value in the paper normalises scores
+LOWEST, HIGHEST = -1.0, 3.0  # range of normalised scores in a profile
+PAIRED = 20  # maximum number of arms for pairwise comparison
 
 Interval = tuple[float, float] | None
 
@@ -47,27 +47,27 @@ Found = dict[tuple[str, str], Scores]  # by task and label
 
 
 class References(NamedTuple):
-    """What a score is divided by, and in words why."""
+    """The divisors of scores, and their description."""
 
     values: dict[str, float]  # by task
-    said: str
+    summary: str
 
 
 def careful(study: Study) -> Html:
-    """The part for careful readers, folded away."""
+    """The collapsed section with detailed statistics."""
     found = scores(study)
     if not found:
         return Html("")
     by = references(study, found)
-    parts = [tag("summary", "For careful readers"), _each(study, found)]
+    parts = [tag("summary", "Detailed statistics"), _each(study, found)]
     if by.values:
-        parts.append(tag("p", by.said, class_="note"))
+        parts.append(tag("p", by.summary, class_="note"))
         parts += [_together(study, found, by), _pairs(study, found, by), _profile(study, found, by)]
     return tag("details", *parts, class_="careful")
 
 
 def scores(study: Study) -> Found:
-    """Of all groups with finished runs: others have had less time."""
+    """Scores of all groups with finished runs."""
     finished = {key: group for key, group in study.groups.items() if group.finished}
     found = {key: _scores(group) for key, group in finished.items()}
     return {key: value for key, value in found.items() if value is not None}
@@ -82,10 +82,10 @@ def _scores(group: Group) -> Scores | None:
 
 
 def references(study: Study, found: Found) -> References:
-    """Of every task the paper's value of DISC, or else the best arm's mean, if above 0."""
+    """For every task, the paper's value of DISC, or else the best arm's mean, if above 0."""
     values, ours, none = {}, [], []
     for task in study.experiment.tasks:
-        means = [float(x.final.mean()) for (where, _), x in found.items() if where == task]
+        means = [float(x.final.mean()) for (of_task, _), x in found.items() if of_task == task]
         paper = study.experiment.paper.get(DISC, {}).get(task)
         if not means:
             continue
@@ -96,19 +96,19 @@ def references(study: Study, found: Found) -> References:
         values[task] = value
         if not paper:
             ours.append(task)
-    said = "Scores below are final returns, normalised per task: divided by "
+    summary = "Scores below are final returns, normalised per task: divided by "
     if len(ours) < len(values):
-        said += "the paper's value of DISC"
-        said += f", on {some(ours, 9)} by the best arm's mean" if ours else ""
+        summary += "the paper's value of DISC"
+        summary += f", on {some(ours, 9)} by the best arm's mean" if ours else ""
     else:
-        said += "the best arm's mean"
-    said += f". Left out, as it is not above 0 there: {', '.join(none)}." if none else "."
-    said += " A task with a small divisor weighs much in a mean, little in an interquartile mean."
-    return References(values, said)
+        summary += "the best arm's mean"
+    summary += f". Left out, as this is not above 0: {', '.join(none)}." if none else "."
+    summary += " Tasks with a small divisor dominate the mean, but not the interquartile mean."
+    return References(values, summary)
 
 
 def _interval(runs: Sequence[Values], statistic: Callable[[Any], float]) -> Interval:
-    """95 %, if there is anything to draw from."""
+    """The 95 % interval, if a task has at least two runs."""
     if max(len(task) for task in runs) < 2:
         return None
     return statistics.interval(runs, statistic)
@@ -136,7 +136,7 @@ def _each(study: Study, found: Found) -> Html:
         rows.append(row + _with_interval([score.area], statistics.mean))
     caption = "Other scores: mean of the last ten evaluations, and mean height of the curve"
     note = (
-        "Intervals are 95 % stratified-bootstrap intervals over runs; – where there is one seed. "
+        "Intervals are 95 % stratified-bootstrap intervals over runs; – if there is one seed. "
         "Only finished runs are counted here."
     )
     shown = table(captioned(study, caption), columns, rows)
@@ -170,17 +170,17 @@ def _together(study: Study, found: Found, by: References) -> Html:
         rows.append(row + _with_interval([x.area for x in tasks.values()], statistics.mean))
     parts = [table(captioned(study, "Normalised scores over all tasks"), columns, rows, 1)]
     if len({frozenset(tasks) for tasks in arms.values()}) > 1:
-        said = "The arms have runs on different tasks, so these rows do not compare; pairs do."
-        parts.append(tag("p", said, class_="note"))
+        text = "The arms have runs on different tasks, so compare pairs instead of these rows."
+        parts.append(tag("p", text, class_="note"))
     return join(parts)
 
 
 def _pairs(study: Study, found: Found, by: References) -> Html:
-    columns = [Column("arm"), Column("against"), *_headed("beats it with probability")]
-    columns += [Column("tasks of both", "number")]
+    columns = [Column("arm"), Column("against"), *_headed("probability of improvement")]
+    columns += [Column("common tasks", "number")]
     rows, arms = [], _arms(study, found, by)
     if len(arms) > PAIRED:
-        return tag("p", f"Pairs are left out, as there are more than {PAIRED} arms.", class_="note")
+        return tag("p", f"Pairs are omitted for more than {PAIRED} arms.", class_="note")
     for (one, its), (other, others) in itertools.combinations(arms.items(), 2):
         both = [task for task in its if task in others]
         if both:
@@ -214,7 +214,7 @@ def _profile(study: Study, found: Found, by: References) -> Html:
         lines.append(Line(label, style, thresholds, share, *band, seeds))
     axes = Axes("share of runs above", "normalised score", interval=True, zero=False)
     title = captioned(study, "Performance profiles")
-    how = "Share of runs that score more, every task with equal weight; band: 95 % interval."
+    how = "Share of runs with a higher score, tasks weighted equally; band: 95 % interval."
     outside = int(((everything < LOWEST) | (everything > HIGHEST)).sum())
     if outside:
         how += f" {several(outside, 'run')} outside {short(LOWEST)} to {short(HIGHEST)}, not drawn."

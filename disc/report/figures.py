@@ -1,4 +1,4 @@
-"""The figures of a report: panels, a legend, and the numbers as a table."""
+"""The figures of a report: panels, a legend, and the values as a table."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from disc.study import statistics
 from disc.study.spec import Arm, Figure
 from disc.types import DiscError
 
-SHARES = (0.25, 0.5, 0.75, 1.0)  # of the longest curve, at which the table has numbers
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of the longest curve: the columns of the table
 
-ALL = "all tasks"  # in one panel, which needs no title
+ALL = "all tasks"  # a single panel, which needs no title
 
 Panels = dict[str, list[Line]]
 
@@ -38,7 +38,7 @@ def figures(study: Study) -> Html:
 
 
 def captioned(study: Study, text: str) -> str:
-    """A caption that says so where runs are shortened."""
+    """A caption, which mentions if runs are shortened."""
     short = study.experiment.shortened
     return f"{text} ({short})" if short else text
 
@@ -68,7 +68,7 @@ def drawing(title: str, how: str, panels: Panels, axes: Axes) -> Html:
 
 
 def legend(panels: Panels) -> Html:
-    """What the curves are, with the number of seeds."""
+    """The labels of the curves, with the number of seeds."""
     seeds: dict[tuple[str, Style], list[int]] = {}
     for lines in panels.values():
         for line in lines:
@@ -91,7 +91,7 @@ def _figure(study: Study, figure: Figure) -> Html:
     panels = _panels(study, figure, arms)
     title = captioned(study, figure.title)
     if not panels:
-        none = tag("p", "No run has measured this yet.")
+        none = tag("p", "No data yet.")
         return tag("figure", tag("figcaption", tag("strong", title)), none)
     window = f", trailing mean of {figure.window} points" if figure.window > 1 else ""
     how = f"Mean over seeds, band: ± one standard deviation{window}."
@@ -126,9 +126,9 @@ def _panels(study: Study, figure: Figure, arms: Sequence[Arm]) -> Panels:
 def _line(
     study: Study, figure: Figure, task: str, arm: Arm, metric: str, arms: Sequence[Arm]
 ) -> Line | None:
-    """One curve, named by what tells it from the others of its panel.
+    """One curve, with a label that distinguishes it from the others in its panel.
 
-    An arm looks the same in all figures, unless there are more arms than colours.
+    An arm has the same style in all figures, unless there are more arms than colours.
     """
     every = study.experiment.arms
     order = every if len(every) <= svg.COLORS else arms
@@ -143,11 +143,11 @@ def _line(
 
 
 def curve(group: Group, metric: str, window: int, label: str, style: Style) -> Line | None:
-    """The mean over seeds and its deviation, thinned; None if nothing was measured."""
+    """The mean over seeds and its deviation, thinned; None if there is no data."""
     found = group.curves(metric)
     try:
         steps, mean, spread = statistics.across(found, window)
-    except DiscError:  # no run, or none that has a step in common with another
+    except DiscError:  # no runs, or no steps in common
         return None
     kept = svg.thin(len(steps))
     steps, mean, spread = steps[kept], mean[kept], spread[kept]
@@ -155,7 +155,7 @@ def curve(group: Group, metric: str, window: int, label: str, style: Style) -> L
 
 
 def _numbers(title: str, panels: Panels) -> Html:
-    """The values of all curves at some steps."""
+    """A table of all curves at some steps."""
     columns = [Column("panel"), Column("curve"), Column("seeds", "number")]
     columns += [Column(f"at {100 * share:.0f} %", "number") for share in SHARES]
     columns.append(Column("of steps", "number"))

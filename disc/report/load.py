@@ -1,4 +1,4 @@
-"""Run directories as they are read for a report, and what tells some of them apart."""
+"""Reading run directories for a report, and labelling the runs."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ UNREADABLE = (OSError, *storage.MALFORMED)
 
 
 class Run(NamedTuple):
-    """What a run directory holds."""
+    """The contents of a run directory."""
 
     path: Path  # within the directory of all runs
     config: dict[str, Any]  # its config.json
     curves: dict[str, Curve]  # by metric
     steps: int  # done
     seconds: float
-    written: float  # when its record was, in seconds since 1970
+    written: float  # modification time of its record, in seconds since 1970
 
     @property
     def planned(self) -> int:
-        """Steps that it was to do."""
+        """Planned steps."""
         return int(self.config["plan"]["steps"])
 
     @property
     def resumed(self) -> list[dict[str, Any]]:
-        """What is known of each time it went on."""
+        """An entry for each time the run was resumed."""
         return list(self.config.get("resumed", []))
 
     def versions(self, name: str) -> set[str]:
-        """Of a package, at the start and whenever the run went on."""
+        """Versions of a package, at the start and whenever the run was resumed."""
         parts = [self.config, *self.resumed]
         found = [part.get("versions", {}).get(name) for part in parts]
         return {str(version) for version in found if version is not None}
 
 
 def read(root: Path, path: Path, metrics: Iterable[str]) -> Run:
-    """Read a run directory; of its record, only the metrics that are asked for.
+    """Read a run directory and the given metrics of its record.
 
     Raises:
-        DiscError: it is damaged, with the reason alone.
+        DiscError: it is damaged; the message is only the reason.
     """
     record = root / path / "progress.csv"
     try:
@@ -63,7 +63,7 @@ def read(root: Path, path: Path, metrics: Iterable[str]) -> Run:
             raise ValueError("progress.csv has no rows")
         steps, _ = plots.column(rows, "step")
         if (np.diff(steps) <= 0).any():
-            raise ValueError("the steps in progress.csv go back")
+            raise ValueError("the steps in progress.csv decrease")
         curves = {name: plots.column(rows, name) for name in metrics}
         seconds = max(row.get("time/elapsed", 0.0) for row in rows)
         known = {name: curve for name, curve in curves.items() if len(curve[0])}
@@ -74,15 +74,15 @@ def read(root: Path, path: Path, metrics: Iterable[str]) -> Run:
     except DiscError as error:
         raise DiscError(str(error).removeprefix(f"{root / path}: ").removesuffix(".")) from error
     except UNREADABLE as error:
-        raise DiscError(f"can't be read ({said(error)})") from error
+        raise DiscError(f"can't be read ({reason_of(error)})") from error
 
 
-def said(error: Exception) -> str:
-    """What went wrong, as a part of a sentence."""
+def reason_of(error: Exception) -> str:
+    """The error message, as part of a sentence."""
     return str(error).rstrip(".") or type(error).__name__
 
 
-def told_apart(there: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
+def by_label(there: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
     """Runs by environment and label: the algorithm and the options in which its runs differ."""
     alike: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in there:
@@ -95,7 +95,7 @@ def told_apart(there: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
 
 
 def _labelled(some: list[Run]) -> dict[str, list[Run]]:
-    """Runs of one algorithm on one task; a seed that is there twice is told by its folder."""
+    """Label runs of one algorithm on one task; duplicate seeds are labelled by folder."""
     values: dict[str, set[str]] = defaultdict(set)
     for run in some:
         for name, value in _options(run).items():
@@ -104,8 +104,8 @@ def _labelled(some: list[Run]) -> dict[str, list[Run]]:
 
     def label(run: Run) -> str:
         options = _options(run)
-        told = [f"{name} = {options[name]}" for name in several if name in options]
-        return ", ".join([run.config["algorithm"], *told])
+        shown = [f"{name} = {options[name]}" for name in several if name in options]
+        return ", ".join([run.config["algorithm"], *shown])
 
     groups = _by(label, some)
     groups = _split(groups, lambda run: f"{label(run)} ({run.path.parent})")
@@ -113,7 +113,7 @@ def _labelled(some: list[Run]) -> dict[str, list[Run]]:
 
 
 def _split(groups: dict[str, list[Run]], label: Callable[[Run], str]) -> dict[str, list[Run]]:
-    """Groups in which a seed is there twice, divided by another label."""
+    """Split groups that contain a seed twice, by another label."""
     found: dict[str, list[Run]] = {}
     for name, members in groups.items():
         twice = len({run.config["seed"] for run in members}) < len(members)
@@ -136,7 +136,7 @@ def _options(run: Run) -> dict[str, str]:
 
 RETURN = "eval/return"
 BATCHES = "is/batches"  # that an iteration learned from
-PROTOCOL = ("eval_every", "eval_episodes", "checkpoint_every")  # may differ; the run still counts
+PROTOCOL = ("eval_every", "eval_episodes", "checkpoint_every")  # may differ; the run is still used
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,16 @@ class Group:
 
     @property
     def runs(self) -> list[Run]:
-        """Those that count: the finished ones, or as long as there are none, the others."""
+        """The runs used: the finished ones, or the unfinished ones if there are no others."""
         return self.finished or self.unfinished
 
     @property
     def everything(self) -> list[Run]:
-        """Finished or not."""
+        """All runs, finished or not."""
         return [*self.finished, *self.unfinished]
 
     def curves(self, metric: str = RETURN) -> list[Curve]:
-        """Of each run that counts and measured it, up to the planned steps."""
+        """The curve of each used run that has the metric, up to the planned steps."""
         return [
             run.curves[metric]
             if run.planned <= self.steps
@@ -173,26 +173,26 @@ class Group:
 
     @property
     def reused_nothing(self) -> bool:
-        """Whether its runs could reuse old batches, and none of them ever did."""
+        """Whether its runs could reuse old batches but never did."""
         able = [run for run in self.runs if run.config["config"].get("replay_length", 1) > 1]
         counts = [run.curves[BATCHES][1] for run in able if BATCHES in run.curves]
         return bool(counts) and all((count <= 1.0).all() for count in counts)
 
     def add(self, run: Run) -> None:
-        """Put a run where it belongs."""
+        """Add a run."""
         (self.finished if run.steps >= self.steps else self.unfinished).append(run)
 
 
 class Study(NamedTuple):
-    """An experiment and what there is of it."""
+    """An experiment and its runs."""
 
     experiment: Experiment
     groups: dict[tuple[str, str], Group]  # by task and label
-    otherwise: list[str]  # how some of its runs were evaluated
+    otherwise: list[str]  # deviations of its runs from the evaluation protocol
 
     @property
     def runs(self) -> list[Run]:
-        """All of its runs that there are."""
+        """All existing runs of the experiment."""
         return [run for group in self.groups.values() for run in group.everything]
 
 
@@ -205,17 +205,17 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """All that a directory holds."""
+    """The contents of a directory."""
 
     root: Path
     studies: list[Study]
     runs: dict[Path, Run]
     left_out: list[LeftOut]
-    planned: dict[Path, int]  # steps of each run that there is or was to be
-    asked: set[Path]  # the runs of the experiments
+    planned: dict[Path, int]  # steps of each existing or planned run
+    asked: set[Path]  # the runs planned by the experiments
 
     def finished(self, run: Run) -> bool:
-        """Whether it did all its steps."""
+        """Whether it has done all its steps."""
         return run.steps >= self.planned[run.path]
 
     @property
@@ -225,18 +225,18 @@ class Results:
 
     @property
     def strays(self) -> list[Run]:
-        """Those that don't."""
+        """The runs that belong to no experiment."""
         return [run for path, run in self.runs.items() if path not in self.used]
 
 
 def load(root: Path) -> Results:
-    """The experiments in a directory with their runs, or, if it has none, all runs below it.
+    """Load the experiments in a directory with their runs, or, without experiments, all runs.
 
     Raises:
-        DiscError: it holds no run that can be read.
+        DiscError: it contains no readable run.
     """
     if not root.is_dir():
-        raise DiscError(f"{root}: there is no such directory.")
+        raise DiscError(f"{root}: no such directory.")
     found, left_out = _experiments(root)
     metrics = {name for x in found for figure in x.figures for name in figure.metric}
     metrics |= {RETURN, BATCHES}
@@ -249,7 +249,7 @@ def load(root: Path) -> Results:
             left_out.append(LeftOut(path, str(error)))
     if not there:
         broken = f"; {len(left_out)} can't be read" if left_out else ""
-        raise DiscError(f"{root}: holds no runs to report on (*/progress.csv{broken}).")
+        raise DiscError(f"{root}: contains no runs to report on (*/progress.csv{broken}).")
     planned = {path: run.planned for path, run in there.items()}
     if not found:
         return Results(root, [_loose(root, there.values())], there, left_out, planned, set())
@@ -271,12 +271,13 @@ def _experiments(root: Path) -> tuple[list[Experiment], list[LeftOut]]:
             if isinstance(contents, dict) and {"arms", "tasks", "seeds"} <= contents.keys():
                 found.append(spec.from_json(text, path))
         except (DiscError, *UNREADABLE) as error:
-            left_out.append(LeftOut(path.relative_to(root), f"can't be read ({said(error)})"))
+            reason = f"can't be read ({reason_of(error)})"
+            left_out.append(LeftOut(path.relative_to(root), reason))
     return found, left_out
 
 
 def _cut(curve: Curve, steps: int) -> Curve:
-    """Up to a step. For runs that were to go on: a last iteration may reach a bit beyond."""
+    """The curve up to a step, for runs with more planned steps."""
     kept = int(np.searchsorted(curve[0], steps, side="right"))
     return curve[0][:kept], curve[1][:kept]
 
@@ -297,20 +298,20 @@ def _study(
                 if cell.path in there:
                     _place(there[cell.path], cell, group, study, left_out)
                 elif (root / cell.path / "config.json").exists():
-                    _leave(left_out, cell.path, "has no progress.csv yet, or a damaged one")
+                    _leave(left_out, cell.path, "progress.csv is missing or damaged")
     return study
 
 
 def _place(run: Run, cell: Cell, group: Group, study: Study, left_out: list[LeftOut]) -> None:
-    """Add a run to its group unless it is another than the cell asks for."""
+    """Add a run to its group, unless it does not match the cell."""
     try:
         other = cell.differences(run.config)
     except (DiscError, *UNREADABLE) as error:
-        _leave(left_out, run.path, f"its options can't be read ({said(error)})")
+        _leave(left_out, run.path, f"its options can't be read ({reason_of(error)})")
         return
     serious = [text for text in other if text.split()[0] not in PROTOCOL]
     if serious:
-        reason = f"is not the run that {study.experiment.name} asks for ({'; '.join(serious)})"
+        reason = f"does not match the experiment {study.experiment.name} ({'; '.join(serious)})"
         _leave(left_out, run.path, reason)
         return
     study.otherwise.extend(text for text in other if text.startswith("eval_"))
@@ -326,7 +327,7 @@ def _loose(root: Path, there: Collection[Run]) -> Study:
     """All runs, by environment, algorithm and the options in which they differ."""
     groups: dict[tuple[str, str], Group] = {}
     arms: dict[str, Arm] = {}
-    for (env, label), members in told_apart(there).items():
+    for (env, label), members in by_label(there).items():
         arms[label] = Arm(label, members[0].config["algorithm"])
         group = Group(env, label, max(run.planned for run in members), len(members))
         groups[env, label] = group

@@ -1,4 +1,4 @@
-"""Markup as text. Whatever is not marked as `Html` is escaped, so nothing slips in from a file."""
+"""Generating HTML. Text that is not `Html` is escaped, so files can't inject markup."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ VOID = ("meta", "br")
 
 
 class Html(str):
-    """Markup that may stand in a page as it is."""
+    """Markup that is not escaped."""
 
     __slots__ = ()
 
 
 def escape(value: object) -> Html:
-    """A text for a page; `Html` stays as it is."""
+    """Escape text; `Html` is unchanged."""
     return value if isinstance(value, Html) else Html(html.escape(str(value)))
 
 
 def join(parts: Iterable[object], between: str = "") -> Html:
-    """Parts one after the other."""
+    """Join escaped parts."""
     return Html(escape(between).join(escape(part) for part in parts))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
-    """An element. `class_` is class, `data_key` data-key; None and False leave an attribute out."""
-    words = [name]
+    """An element. `class_` is class, `data_key` data-key; None and False omit an attribute."""
+    parts = [name]
     for key, value in attributes.items():
         if value is not None and value is not False:
             key = key.rstrip("_").replace("_", "-")
-            words.append(key if value is True else f'{key}="{escape(value)}"')
-    start = f"<{' '.join(words)}>"
+            parts.append(key if value is True else f'{key}="{escape(value)}"')
+    start = f"<{' '.join(parts)}>"
     return Html(start if name in VOID else f"{start}{join(children)}</{name}>")
 
 
 def data(value: Any) -> Html:
-    """JSON for a script to read, without a character that could end its element."""
+    """JSON for a script, without characters that could end its element."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return tag("script", Html(text), type="application/json")
 
 
 class Cell(NamedTuple):
-    """A table's cell: what it shows, and what it is sorted by."""
+    """A table's cell: its content and its sort key."""
 
     shown: object
     key: float | str | None = None  # None comes last
@@ -54,13 +54,13 @@ class Column(NamedTuple):
     """A table's column."""
 
     title: str
-    kind: str = ""  # number, or a class of its own
+    kind: str = ""  # number, or a CSS class
 
 
 def table(
     caption: str, columns: Sequence[Column], rows: Iterable[Sequence[object]], heads: int = 2
 ) -> Html:
-    """A table that scrolls by itself and can be sorted; the first cells of a row are its heads."""
+    """A scrollable, sortable table; the first `heads` cells of a row are headers."""
     top = [
         tag("th", column.title, scope="col", class_=_kind(column, i, heads))
         for i, column in enumerate(columns)
@@ -80,7 +80,7 @@ def table(
 
 
 def _kind(column: Column, index: int, heads: int) -> str | None:
-    """Its class: heads stay in sight."""
+    """The CSS class of a cell; headers stay visible."""
     return ("first", "second")[index] if index < heads else column.kind or None
 
 
@@ -95,12 +95,12 @@ NOTHING = Cell("–")
 
 
 def number(value: float) -> str:
-    """A number for people: 246,436, 314.3, −0.250."""
+    """Format a number: 246,436, 314.3, −0.250."""
     return _fixed(value, value)
 
 
 def _fixed(value: float, like: float) -> str:
-    """A value with as many places behind the point as suit another one's size."""
+    """Format a value with decimal places chosen by the size of another one."""
     size = abs(like)
     places = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
     tiny = 0 < size < 0.01
@@ -108,7 +108,7 @@ def _fixed(value: float, like: float) -> str:
 
 
 def measured(value: float, spread: float | None = None) -> Cell:
-    """A number with its ±, if it has one."""
+    """A number with its ±, if given."""
     size = max(abs(value), spread or 0.0)
     return Cell(
         _fixed(value, size) + ("" if spread is None else f" ± {_fixed(spread, size)}"), value
@@ -126,6 +126,6 @@ def several(count: int, word: str) -> str:
 
 
 def some(names: Sequence[str], most: int = 4) -> str:
-    """The first of many names."""
+    """The first few of many names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")

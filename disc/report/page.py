@@ -1,4 +1,4 @@
-"""One HTML file from a directory of runs: numbers beside the paper's, curves, what was run."""
+"""The report page: results next to the paper's, curves, and a list of all runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from disc.report.load import Results, Run, Study
 from disc.report.markup import Cell, Column, Html, join, several, some, table, tag
 from disc.report.tables import PAPER_TASKS, main_table
 
-FEW = 5  # seeds of the paper
+FEW = 5  # number of seeds in the paper
 SHOWN = ("disc-rl", "python", "jax", "numpy", "gymnasium", "mujoco", "box2d")
 
 
 def write(root: Path, out: Path | None = None) -> Path:
-    """Write the report on a directory's runs; returns the file.
+    """Write the report on a directory of runs and return its path.
 
     Args:
-        root: of a sweep, or of any runs.
+        root: directory of a sweep, or of any runs.
         out: the file; `report.html` in the directory by default.
 
     Raises:
@@ -62,7 +62,7 @@ def page(found: Results) -> str:
     ]
     whole = tag("html", tag("head", join(head, "\n")), tag("body", join(body, "\n")), lang="en")
     text = f"<!doctype html>\n{whole}\n"
-    return text.encode(errors="backslashreplace").decode()  # JSON may hold half a character
+    return text.encode(errors="backslashreplace").decode()  # JSON may contain lone surrogates
 
 
 def _asset(name: str) -> Html:
@@ -70,7 +70,7 @@ def _asset(name: str) -> Html:
 
 
 def _hash(text: str) -> str:
-    """By which the page's policy knows its own style and script, and refuses any other."""
+    """The hash with which the content security policy allows only the page's style and script."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 
@@ -78,7 +78,7 @@ def _hash(text: str) -> str:
 def _sections(found: Results) -> list[Html]:
     parts = [tag("p", summary(found), class_="summary"), _box(found), _contents(found)]
     parts += [_study(study, i) for i, study in enumerate(found.studies)]
-    what = [tag("h2", "What was run"), _what_was_run(found)]
+    what = [tag("h2", "All runs"), _what_was_run(found)]
     return [*parts, tag("section", *what, id="runs")]
 
 
@@ -88,7 +88,7 @@ def _contents(found: Results) -> Html:
     return tag("nav", tag("ul", *links), aria_label="Contents") if len(names) > 1 else Html("")
 
 
-_LAST = ("runs", "What was run")
+_LAST = ("runs", "All runs")
 
 
 def _study(study: Study, index: int) -> Html:
@@ -105,7 +105,7 @@ def _study(study: Study, index: int) -> Html:
 
 
 def summary(found: Results) -> str:
-    """How much there is, made with what, and when."""
+    """The number of runs, their versions and dates."""
     runs = list(found.runs.values())
     finished = sum(found.finished(run) for run in runs)
     here = f"{several(len(runs), 'run')} here"
@@ -113,15 +113,15 @@ def summary(found: Results) -> str:
         used, asked = len(found.used & found.asked), len(found.asked)
         here = f"{'All' if used == asked else f'{used:,} of'} {several(asked, 'planned run')} here"
         here += f", and {several(len(runs) - used, 'other')}" if len(runs) > used else ""
-    words = [f"{here}: {finished:,} finished, {len(runs) - finished:,} unfinished."]
+    parts = [f"{here}: {finished:,} finished, {len(runs) - finished:,} unfinished."]
     if found.left_out:
-        words.append(f"{len(found.left_out):,} left out, for the reasons below.")
+        parts.append(f"{len(found.left_out):,} left out, for the reasons below.")
     versions = [f"{name} {_versions(runs, name)}" for name in SHOWN if _versions(runs, name)]
     if versions:
-        words.append(f"Made with {', '.join(versions)}.")
+        parts.append(f"Run with {', '.join(versions)}.")
     days = sorted(f"{datetime.fromtimestamp(run.written):%Y-%m-%d}" for run in runs)
     when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
-    return " ".join([*words, f"Their records were last written {when}."])
+    return " ".join([*parts, f"Last updated {when}."])
 
 
 def _versions(runs: list[Run], name: str) -> str:
@@ -132,23 +132,21 @@ def _box(found: Results) -> Html:
     warned = [tag("li", text) for text in warnings(found)]
     if not warned:
         return Html("")
-    return tag(
-        "aside", tag("h2", "Before you read the numbers"), tag("ul", *warned), class_="warnings"
-    )
+    return tag("aside", tag("h2", "Warnings"), tag("ul", *warned), class_="warnings")
 
 
 def warnings(found: Results) -> list[str]:
-    """What a reader must know before the numbers."""
+    """Limitations of the results."""
     warned = [*_shortened(found), *_few(found), *_differing(found), *_unfinished(found)]
     for study in found.studies:
         for text, count in Counter(study.otherwise).items():
             runs, name = several(count, "run"), study.experiment.name
-            warned.append(f"{name}: {runs} evaluated otherwise than planned: {text}.")
+            warned.append(f"{name}: {runs} evaluated differently than planned: {text}.")
     if any(study.experiment.table and study.experiment.paper for study in found.studies):
         warned.append(PAPER_TASKS)
     if found.strays:
         paths = some([str(run.path) for run in found.strays])
-        warned.append(f"Of no experiment here, so only in the list at the end: {paths}.")
+        warned.append(f"Not part of an experiment, so listed only at the end: {paths}.")
     return warned + [f"Left out: {entry.path} – {entry.reason}." for entry in found.left_out]
 
 
@@ -157,27 +155,27 @@ def _shortened(found: Results) -> list[str]:
     for study in found.studies:
         if study.experiment.shortened:
             names.setdefault(study.experiment.shortened, []).append(study.experiment.name)
-    end = "they do not compare with whole runs."
+    end = "not comparable with full runs."
     return [f"{', '.join(some)}: {short}; {end}" for short, some in names.items()]
 
 
 def _few(found: Results) -> list[str]:
     groups = [group for study in found.studies for group in study.groups.values()]
     few = {f"{x.arm} on {x.task}: {len(x.runs)}": x for x in groups if 0 < len(x.runs) < FEW}
-    text = f"Fewer than five seeds ({some(list(few))}); spreads and intervals are rough."
+    text = f"Fewer than five seeds ({some(list(few))}); spreads and intervals are imprecise."
     return [text] if few else []
 
 
 def _differing(found: Results) -> list[str]:
-    """Packages of which the runs of an experiment have different versions."""
+    """Packages whose versions differ between the runs of an experiment."""
     warned = []
     for package, name in (("mujoco", "MuJoCo"), ("gymnasium", "Gymnasium")):
         differing = [x for x in found.studies if " or " in _versions(x.runs, package)]
         if differing:
-            where = ", ".join(study.experiment.name for study in differing)
+            names = ", ".join(study.experiment.name for study in differing)
             runs = [run for study in differing for run in study.runs]
             versions = _versions(runs, package)
-            warned.append(f"The version of {name} differs between runs of {where}: {versions}.")
+            warned.append(f"The version of {name} differs between runs of {names}: {versions}.")
     return warned
 
 
@@ -185,8 +183,8 @@ def _unfinished(found: Results) -> list[str]:
     groups = [group for study in found.studies for group in study.groups.values()]
     paths = sorted({str(run.path) for group in groups for run in group.unfinished})
     text = (
-        f"{several(len(paths), 'run')} unfinished ({some(paths)}): left out where the same arm has "
-        "finished ones on the task, else all numbers are of the steps so far."
+        f"{several(len(paths), 'run')} unfinished ({some(paths)}): left out if the same arm has "
+        "finished runs on the task, otherwise used up to the current step."
     )
     return [text] if paths else []
 
@@ -205,18 +203,18 @@ def _what_was_run(found: Results) -> Html:
     names = {path: labels.get(path) or _stray(run) for path, run in found.runs.items()}
     order = sorted(found.runs.values(), key=lambda run: (*names[run.path], run.config["seed"]))
     rows = [_run(run, *names[run.path], found) for run in order]
-    return table("All runs, with the command that made each", columns, rows)
+    return table("All runs, with their commands", columns, rows)
 
 
 def _stray(run: Run) -> tuple[str, str]:
-    return run.config["env_name"], f"{run.config['algorithm']} (of no experiment)"
+    return run.config["env_name"], f"{run.config['algorithm']} (no experiment)"
 
 
 def _run(run: Run, task: str, arm: str, found: Results) -> list[object]:
     config = run.config
     planned = found.planned[run.path]
     machine = _dict(config.get("machine"))
-    where = ", ".join(str(machine[x]) for x in ("processor", "system", "device") if machine.get(x))
+    parts = [str(machine[x]) for x in ("processor", "system", "device") if machine.get(x)]
     cores = f", {machine['cores']} cores" if machine.get("cores") else ""
     versions = _dict(config.get("versions"))
     return [
@@ -227,7 +225,7 @@ def _run(run: Run, task: str, arm: str, found: Results) -> list[object]:
         Cell(f"{planned:,}", planned),
         Cell(f"{run.seconds:,.0f}", run.seconds),
         config.get("commit") or "–",
-        f"{where}{cores}" or "–",
+        f"{', '.join(parts)}{cores}" or "–",
         ", ".join(f"{name} {versions[name]}" for name in versions) or "–",
         _command(config.get("command")),
         _resumed(run),
@@ -242,8 +240,8 @@ def _resumed(run: Run) -> Cell:
     return Cell(join(parts, "; ") if parts else "no", len(parts))
 
 
-def _command(words: Any) -> Cell:
-    text = shlex.join(map(str, words)) if isinstance(words, list) else str(words or "–")
+def _command(args: Any) -> Cell:
+    text = shlex.join(map(str, args)) if isinstance(args, list) else str(args or "–")
     return Cell(tag("code", text), text)
 
 

@@ -1,4 +1,4 @@
-"""Learning curves and importance-sampling diagnostics of runs, from their `progress.csv`."""
+"""Plots of learning curves and importance-sampling diagnostics, from `progress.csv`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ COLORS = (
 
 
 def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
-    """Draw one panel with a curve a run: evaluations, the training returns faintly behind.
+    """Plot one curve per run in a panel: evaluations, with training returns in the background.
 
     Args:
         paths: run directories or CSV files.
         out: a .png or .svg file.
-        metric: a column to draw instead of returns.
+        metric: a column to plot instead of returns.
     """
     check_name(out)
     figure, (axes,) = panels(1, 7.0)
@@ -59,7 +59,7 @@ def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
 
 
 class Diagnostic(NamedTuple):
-    """A panel of importance-sampling diagnostics."""
+    """One panel of the diagnostics."""
 
     metric: str
     title: str
@@ -76,21 +76,21 @@ DIAGNOSTICS = (
 
 
 def diagnostics(paths: Sequence[Path], out: Path) -> None:
-    """Draw how far importance weights are from one, and what follows from it; a curve a run.
+    """Plot the deviation of importance weights from one, and its effects; one curve per run.
 
     Args:
         paths: run directories or CSV files.
         out: a .png or .svg file.
 
     Raises:
-        DiscError: no run measured importance weights.
+        DiscError: no run has importance weights.
     """
     check_name(out)
     runs = {_label(path): _rows(path) for path in paths}
     shown = [x for x in DIAGNOSTICS if any(x.metric in row for y in runs.values() for row in y)]
     if not shown:
         raise DiscError(
-            "these runs have no importance weights to draw; those of disc, ppo and ppo-amber do."
+            "these runs have no importance weights to plot; only disc, ppo and ppo-amber do."
         )
     figure, grid = panels(3, 12.0, -(-len(shown) // 3))
     for axes, (metric, title) in zip(grid, shown, strict=False):
@@ -105,9 +105,9 @@ def diagnostics(paths: Sequence[Path], out: Path) -> None:
 
 
 def check_name(out: Path) -> None:
-    """Refuse a figure of a kind that can't be written."""
+    """Raise a `DiscError` if the file type is not supported."""
     if out.suffix not in (".png", ".svg"):
-        raise DiscError(f"{out}: a figure's name must end in .png or .svg.")
+        raise DiscError(f"{out}: the name of a figure must end in .png or .svg.")
 
 
 def panels(count: int, width: float, rows: int = 1) -> tuple[Any, Any]:
@@ -119,12 +119,12 @@ def panels(count: int, width: float, rows: int = 1) -> tuple[Any, Any]:
 
 
 def shade(axes: Any, steps: Values, mean: Values, spread: Values, color: str) -> None:
-    """One standard deviation to both sides."""
+    """Shade one standard deviation around the mean."""
     axes.fill_between(steps, mean - spread, mean + spread, color=color, alpha=0.16, linewidth=0)
 
 
 def dress(axes: Any, title: str, ylabel: str) -> None:
-    """Titles, ticks and a legend."""
+    """Set titles, ticks and a legend."""
     axes.set_title(title, fontsize="medium")
     axes.set_xlabel("environment steps")
     axes.set_ylabel(ylabel)
@@ -135,19 +135,19 @@ def dress(axes: Any, title: str, ylabel: str) -> None:
 
 
 def save(figure: Any, out: Path) -> None:
-    """Write a figure whole or not at all."""
+    """Write a figure atomically."""
     with storage.replace(out) as beside:
         figure.savefig(beside, format=out.suffix[1:], dpi=150)
 
 
 def column(rows: list[log.Row], name: str) -> tuple[Values, Values]:
-    """Steps and values where a metric was measured and can be drawn."""
+    """Steps and values of the rows that have a metric."""
     known = [(row["step"], row[name]) for row in rows if drawable(row, name)]
     return np.array([step for step, _ in known]), np.array([value for _, value in known])
 
 
 def drawable(row: log.Row, name: str) -> bool:
-    """Whether a row has a number for a metric, and not too large a one."""
+    """Whether a row has a plottable value of a metric."""
     return abs(row.get(name, math.nan)) < storage.DRAWN
 
 
@@ -166,9 +166,9 @@ def _rows(path: Path) -> list[log.Row]:
             raise ValueError("it has no rows")
         return rows
     except (OSError, ValueError) as error:
-        raise DiscError(f"{file}: can't be read as a run's progress ({error}).") from error
+        raise DiscError(f"{file}: can't be read as a progress.csv ({error}).") from error
 
 
 def _label(path: Path) -> str:
     name = path.absolute().name if path.is_dir() else path.stem
-    return printable(name).replace("$", r"\$")  # which would begin a formula
+    return printable(name).replace("$", r"\$")  # would start a formula

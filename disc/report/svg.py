@@ -1,4 +1,4 @@
-"""Curves as SVG text. Colours, fonts and widths are classes, which the page's style sheet sets."""
+"""Curves as SVG. Colours, fonts and widths are CSS classes of the page's style sheet."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from disc.report.markup import Html, data, join, tag
 from disc.study.statistics import Values
 
-WIDTH, HEIGHT = 420, 280  # of the drawing, in its own units
+WIDTH, HEIGHT = 420, 280  # of the drawing, in user units
 LEFT, RIGHT, TOP, BOTTOM = 50, 18, 26, 42
-POINTS = 200  # of a curve, at most
-CROWD = 5  # curves above which bands are fainter
+POINTS = 200  # maximum per curve
+CROWD = 5  # with more curves, bands are fainter
 COLORS = 8  # classes c0 to c7 in the style sheet
-MARKS = 4  # of a curve, besides that at its end
+MARKS = 4  # per curve, in addition to that at its end
 
 _round = [(math.cos(a), math.sin(a)) for a in np.linspace(0, 2 * math.pi, 16, endpoint=False)]
 SHAPES: tuple[Sequence[tuple[float, float]], ...] = (
@@ -32,14 +32,14 @@ SHAPES: tuple[Sequence[tuple[float, float]], ...] = (
 
 
 class Style(NamedTuple):
-    """How a curve is told from others: by colour and by the shape of its marks."""
+    """The colour of a curve and the shape of its marks."""
 
     color: int
     shape: int
 
     @property
     def key(self) -> str:
-        """A name for it."""
+        """A unique name."""
         return f"{self.color % COLORS}-{self.shape % len(SHAPES)}"
 
 
@@ -56,22 +56,22 @@ class Line(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """What a panel's axes are."""
+    """The axes of a panel."""
 
     vertical: str
     horizontal: str = "environment steps"
     line: float | None = None  # a horizontal line for comparison
-    interval: bool = False  # the band is an interval; else one deviation to both sides
-    zero: bool = True  # the horizontal axis begins at 0
+    interval: bool = False  # the band is an interval; else ± one standard deviation
+    zero: bool = True  # the horizontal axis starts at 0
 
 
 def thin(length: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Indices of at most `POINTS` of a curve's points, the first and the last among them."""
+    """Indices of at most `POINTS` points of a curve, including the first and the last."""
     return np.unique(np.linspace(0, length - 1, min(length, POINTS)).round().astype(np.intp))
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers within a range, at most so many and at least two where that can be."""
+    """Round numbers within a range: at most `most`, and at least two if possible."""
     span = high - low
     if not span > 0:
         return [low]
@@ -82,7 +82,7 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number as a tick label: 200k, 1.5M, −0.05."""
+    """Format a tick label: 200k, 1.5M, −0.05."""
     for unit, name in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
             return f"{value / unit:.4g}{name}".replace("-", "−")
@@ -90,7 +90,7 @@ def short(value: float) -> str:
 
 
 def swatch(style: Style) -> Html:
-    """A piece of a curve, for a legend."""
+    """A legend entry."""
     parts = [
         tag("path", d="M1,7H29", class_="curve"),
         tag("path", d=_shape(style, 15, 7, 4.2), class_="mark"),
@@ -102,7 +102,7 @@ def swatch(style: Style) -> Html:
 
 
 def panel(lines: Sequence[Line], axes: Axes, name: str) -> Html:
-    """One pair of axes with its curves, and the numbers behind them for the page's script."""
+    """One panel with its curves, and their data for the page's script."""
     left, right = _range([line.steps for line in lines], 0.0)
     left = min(0.0, left) if axes.zero else left
     more = [np.array([axes.line])] if axes.line is not None else []
@@ -127,7 +127,7 @@ def panel(lines: Sequence[Line], axes: Axes, name: str) -> Html:
 
 
 def _range(arrays: Sequence[Values], margin: float) -> tuple[float, float]:
-    """From the least to the greatest value, with a margin; never empty."""
+    """The range of the values, with a margin; never empty."""
     low = min(float(array.min()) for array in arrays)
     high = max(float(array.max()) for array in arrays)
     if high - low <= 1e-9 * max(abs(low), abs(high), 1e-9):
@@ -147,12 +147,12 @@ def _frame(
     parts = []
     for tick in ticks(*up):
         parts.append(tag("path", d=f"M{LEFT},{y(tick):.1f}H{end}", class_="grid"))
-        where = {"x": LEFT - 6, "y": f"{y(tick) + 4:.1f}"}
-        parts.append(tag("text", short(tick), class_="tick end", **where))
+        position = {"x": LEFT - 6, "y": f"{y(tick) + 4:.1f}"}
+        parts.append(tag("text", short(tick), class_="tick end", **position))
     for tick in ticks(*across):
         parts.append(tag("path", d=f"M{x(tick):.1f},{base}v4", class_="axis"))
-        where = {"x": f"{x(tick):.1f}", "y": base + 17}
-        parts.append(tag("text", short(tick), class_="tick middle", **where))
+        position = {"x": f"{x(tick):.1f}", "y": base + 17}
+        parts.append(tag("text", short(tick), class_="tick middle", **position))
     if axes.line is not None:
         parts.append(tag("path", d=f"M{LEFT},{y(axes.line):.1f}H{end}", class_="line"))
     parts.append(tag("path", d=f"M{LEFT},{base}H{end}", class_="axis"))
@@ -175,7 +175,7 @@ def _band(line: Line, x: Scale, y: Scale) -> Html:
 
 
 def _curve(line: Line, index: int, count: int, x: Scale, y: Scale) -> Html:
-    """The curve, and marks on it that keep clear of those on the other curves."""
+    """The curve, with marks that do not overlap those of other curves."""
     points = _points(line.steps, line.mean, x, y)
     offset = (index + 0.5) / count
     last = len(points) - 1
@@ -195,7 +195,7 @@ def _shape(style: Style, x: float, y: float, size: float) -> str:
 
 
 def _numbers(lines: Sequence[Line], axes: Axes, across: tuple[float, float]) -> Html:
-    """What is drawn, for reading it off."""
+    """The data of a panel, for the page's script."""
     return data(
         {
             "from": across[0],
@@ -219,6 +219,6 @@ def _numbers(lines: Sequence[Line], axes: Axes, across: tuple[float, float]) -> 
 
 
 def _digits(values: Values) -> list[float]:
-    """Rounded to what can be read off; whole numbers without a point."""
+    """Round values to a readable precision; whole numbers become integers."""
     rounded = [float(f"{value:.7g}" if value >= 1e5 else f"{value:.5g}") for value in values]
     return [int(value) if value.is_integer() else value for value in rounded]

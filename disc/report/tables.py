@@ -1,4 +1,4 @@
-"""The table of an experiment: our numbers beside the paper's, with a verdict in plain words."""
+"""The table of an experiment: our results next to the paper's, with a verdict."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from disc.types import DiscError
 
 PAPER_TASKS = (
     "The paper's tasks are Gym -v1 on MuJoCo 1.3, today's are Gymnasium -v5 (Humanoid has 348 "
-    "observations instead of 376, Ant 105 instead of 111), so our numbers and the paper's do not "
-    "compare one to one."
+    "observations instead of 376, Ant 105 instead of 111), so our numbers and the paper's are not "
+    "directly comparable."
 )
 MARKS = {
     "above": "▲",
@@ -39,13 +39,13 @@ MARKS = {
     "apart": "◇",
     "missing": "○",
     "none": "✓",
-}  # of a verdict, so that it is not told by colour alone
+}  # so that verdicts do not rely on colour alone
 REUSED_NOTHING = "reused no batch"
 TEXTS = {"above": "at or above", "within": "within the spread", "below": "below"}
 
 
 class Verdict(NamedTuple):
-    """How a number compares with the paper's."""
+    """The comparison of a result with the paper's."""
 
     kind: str  # one of MARKS
     text: str
@@ -53,12 +53,12 @@ class Verdict(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What is known of an arm on a task."""
+    """The results of an arm on a task."""
 
     group: Group
     ours: MaxAverage | None
     interval: tuple[float, float] | None  # of the mean over seeds
-    seeds: int  # that count
+    seeds: int  # used
     final: float  # mean of the last ten evaluations, over seeds
     area: float  # mean height of the curve, over seeds
     paper: list[float]  # the value and, if given, its ±
@@ -73,7 +73,7 @@ def compare(value: float, spread: float, paper: list[float]) -> str:
 
 
 def verdict(row: Row) -> Verdict:
-    """In plain words; what does not compare says why."""
+    """The verdict, or the reason why a result is not comparable."""
     group = row.group
     if row.ours is None:
         begun = bool(group.everything)
@@ -92,7 +92,7 @@ def verdict(row: Row) -> Verdict:
 
 
 def rows(study: Study) -> list[Row]:
-    """A row for each task and arm, in the experiment's order."""
+    """One row per task and arm, in the experiment's order."""
     paper = study.experiment.paper
     return [
         _row(group, [float(x) for x in paper.get(label, {}).get(task, [])])
@@ -104,7 +104,7 @@ def _row(group: Group, paper: list[float]) -> Row:
     curves = group.curves()
     try:
         ours = statistics.max_average_return(curves)
-    except DiscError:  # no run, or none that was evaluated
+    except DiscError:  # no evaluated run
         return Row(group, None, None, 0, math.nan, math.nan, paper)
     there = [statistics.resample(*curve, np.array([ours.step])) for curve in curves]
     scores = [np.concatenate(there)]
@@ -114,7 +114,7 @@ def _row(group: Group, paper: list[float]) -> Row:
 
 
 def main_table(study: Study) -> Html:
-    """Max average return of every arm on every task, and how many reach the paper's."""
+    """Max average return of every arm on every task, and the number that reach the paper's."""
     found, paper = rows(study), bool(study.experiment.paper)
     columns = [Column("task"), Column("arm"), Column("verdict" if paper else "state", "verdict")]
     columns += [Column("ours", "number"), Column("paper", "number")]
@@ -166,7 +166,7 @@ def _cells(row: Row) -> list[Cell]:
 
 
 def tally(found: list[Row]) -> str:
-    """How many of the paper's numbers are reached, in a sentence."""
+    """A sentence with the number of results per verdict."""
     counted = Counter(verdict(row).kind for row in found if row.paper)
     names = {**TEXTS, "apart": "not comparable yet", "missing": "not run yet"}
     parts = [f"{counted[kind]} {name}" for kind, name in names.items() if counted[kind]]
@@ -175,18 +175,18 @@ def tally(found: list[Row]) -> str:
 
 def _explained(paper: bool) -> str:
     how = (
-        "Max average return: the evaluations of every seed on a grid of 4,000 steps, mean over "
-        "seeds without smoothing, the first 20 points dropped (of a short run, a fifth), the "
-        "maximum over time, which is at the step in the last column; ± is the standard deviation "
-        "over seeds at that step, the interval a bootstrap of the mean over seeds there. A maximum "
-        "over time flatters an arm with few seeds; the mean of the last ten evaluations and "
-        "the area under the curve, as a mean height, do not. An arm that reused no batch is, in "
-        "effect, the same algorithm without a replay."
+        "Max average return: the mean over seeds of the evaluations on a grid of 4,000 steps, "
+        "without smoothing and without the first 20 points (a fifth of a short run); then the "
+        "maximum over time, which is at the step in the last column. ± is the standard deviation "
+        "over seeds at that step, and the interval is a bootstrap of the mean over seeds. A "
+        "maximum over time favours arms with few seeds; the mean of the last ten evaluations and "
+        "the area under the curve (as a mean height) do not. An arm that reused no batch is in "
+        "effect the same algorithm without a replay."
     )
     if not paper:
         return how
     return (
-        f"{how} At or above: ours is the paper's mean or more. Within the spread: ours plus its "
-        "deviation reaches the paper's mean less the paper's deviation, where it gives one. "
+        f"{how} At or above: ours is at least the paper's mean. Within the spread: ours plus its "
+        "deviation is at least the paper's mean minus the paper's deviation, if given. "
         f"{PAPER_TASKS}"
     )

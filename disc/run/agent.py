@@ -228,9 +228,9 @@ class Agents(Mapping[str, type[Agent]]):
 AGENTS = Agents()
 
 
-def agent_named(name: str) -> type[Agent]:
+def agent_named(name: str) -> type[Agent] | None:
     """The agent whose class has this name, such as `TrustPCL`."""
-    return next(kind for kind in AGENTS.values() if kind.__name__ == name)
+    return next((kind for kind in AGENTS.values() if kind.__name__ == name), None)
 
 
 def resume(

@@ -1,6 +1,6 @@
-"""How long runs will take on this machine, from a short try of each kind.
+"""Estimates of the duration of runs on this machine, from a short trial of each kind.
 
-`python -m disc.probe CELL` is what the try runs, in a process of its own.
+Each trial runs `python -m disc.study.estimate CELL` in a separate process.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from disc.study.local import end_with
 from disc.study.spec import Cell
 from disc.study.sweep import Status
 
-SECONDS = 5.0  # of learning, after the first iterations, which compile
+SECONDS = 5.0  # of training, after the first iterations, which compile
 WARM = 2  # iterations
-LONGEST = 1_000  # steps of an episode, where the environment has no limit
+LONGEST = 1_000  # steps of an episode, if the environment has no limit
 
 
 class Pace(NamedTuple):
-    """What was measured."""
+    """The result of a trial."""
 
-    step: float  # seconds of an environment step, learning included
-    evaluation: float  # seconds of an evaluation, if its episodes last as long as they may
+    step: float  # seconds per environment step, including learning
+    evaluation: float  # seconds per evaluation, if its episodes have maximum length
 
 
 def estimate(
     found: list[Status], jobs: int, tell: Callable[[str], None]
 ) -> dict[Cell, float | None]:
-    """Seconds that each cell still takes on one core; None where the try failed.
+    """Seconds left for each cell on one core; None if the trial failed.
 
-    Runs of the same task and arm that have got far say it better than a try.
+    If runs of the same task and arm have made progress, their speed is used instead of a trial.
     """
     paces: dict[tuple[str, str], Pace | None] = {}
     tried: dict[tuple[str, str], Cell] = {}
@@ -50,7 +50,7 @@ def estimate(
     for first in range(0, len(kinds), jobs):
         some = kinds[first : first + jobs]
         names = ", ".join(f"{arm} on {task}" for task, arm in some)
-        tell(f"Trying {names} ({first + len(some)} of {len(kinds)}) …")
+        tell(f"Timing {names} ({first + len(some)} of {len(kinds)}) …")
         tries = [(kind, _start(tried[kind])) for kind in some]
         paces |= {kind: _finish(process) for kind, process in tries}
     return {status.cell: _seconds(status, paces, seen) for status in found if not status.done}
@@ -73,14 +73,14 @@ def _seconds(
 
 
 def _start(cell: Cell) -> subprocess.Popen[str]:
-    words = json.dumps([cell.task, cell.arm._asdict(), cell.seed, cell.anneal_steps])
+    encoded = json.dumps([cell.task, cell.arm._asdict(), cell.seed, cell.anneal_steps])
     one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen(
         [
             sys.executable,
             "-m",
             "disc.study.estimate",
-            words,
+            encoded,
             str(cell.eval_episodes),
             str(os.getpid()),
         ],
@@ -92,15 +92,15 @@ def _start(cell: Cell) -> subprocess.Popen[str]:
 
 
 def _finish(process: subprocess.Popen[str]) -> Pace | None:
-    """What a try measured: the last line that it printed, as an environment may print others."""
-    said, _ = process.communicate()
+    """The result of a trial: the last line of its output, as environments may print others."""
+    output, _ = process.communicate()
     if process.returncode != 0:
         return None
-    return Pace(*json.loads(said.strip().splitlines()[-1]))
+    return Pace(*json.loads(output.strip().splitlines()[-1]))
 
 
 def measure(cell: Cell) -> Pace:
-    """Learn for a few seconds and evaluate once."""
+    """Train for a few seconds and evaluate once."""
     from disc.envs.evaluate import evaluate
     from disc.envs.pool import borrowed
     from disc.learning.config import make_config
@@ -109,7 +109,7 @@ def measure(cell: Cell) -> Pace:
     options = dict(cell.options)
     config = make_config(AGENTS[cell.arm.algorithm].algorithm, options, cell.arm.preset)
     if hasattr(config, "random_steps"):
-        options["random_steps"] = config.horizon  # else nothing would be learned here
+        options["random_steps"] = config.horizon  # else nothing would be learned in a trial
     marks: list[tuple[int, float]] = []
 
     def stop(agent: Any, row: Any) -> bool:
@@ -136,7 +136,7 @@ def measure(cell: Cell) -> Pace:
 
 
 def main() -> None:
-    """Measure the cell on the command line and print what was found."""
+    """Measure the cell on the command line and print the result."""
     from disc.study.spec import Arm
 
     end_with(int(sys.argv[3]))

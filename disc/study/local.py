@@ -19,18 +19,18 @@ from disc.run import log as run_log
 from disc.study.sweep import LOGS, Job, Status, cli_args
 from disc.types import DiscError
 
-SYSTEM = ctypes.CDLL(None)  # loaded here, as a process that has just forked should not
+SYSTEM = ctypes.CDLL(None)  # loaded here, as loading right after a fork is unsafe
 
 
 class Process:
-    """A cell in a process of its own on this machine, held to one core."""
+    """A cell in a separate process on this machine, on one core."""
 
     def __init__(self, root: Path, found: Status) -> None:
         self.directory = root / found.cell.path
         self.log = root / LOGS / f"{found.cell.path}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if not storage.within(self.log, root / LOGS):
-            raise DiscError(f"{self.log}: is a link that leads elsewhere; remove it.")
+            raise DiscError(f"{self.log}: is a link that leads out of {root / LOGS}; remove it.")
         with open(self.log, "a", encoding="utf-8") as log:
             claim(log, self.directory)
             self.process = launch(cli_args(root, found), log)
@@ -44,24 +44,24 @@ class Process:
         return run_log.tail(self.directory / "progress.csv")
 
     def stop(self, now: bool = False) -> None:
-        """Ask it to save and stop, or end it now."""
+        """Ask it to save and stop, or kill it now."""
         self.process.send_signal(signal.SIGKILL if now else signal.SIGTERM)
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """The last line of its log."""
         return last_line(self.log)
 
 
 def claim(log: IO[str], directory: Path) -> None:
-    """Lock a run's log; its process inherits the lock and holds it until it ends.
+    """Lock a run's log; its process inherits the lock and holds it until it exits.
 
     Raises:
-        DiscError: a process of another sweep has it.
+        DiscError: a process of another sweep holds the lock.
     """
     try:
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise DiscError(f"{directory}: another sweep works on it just now.") from error
+        raise DiscError(f"{directory}: is locked by another sweep.") from error
     except OSError:
         return  # a file system without locks
 
@@ -69,10 +69,10 @@ def claim(log: IO[str], directory: Path) -> None:
 def launch(
     cli_args: list[str], log: IO[str], directory: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """A process that runs `disc` with these arguments.
+    """Start a process that runs `disc` with these arguments.
 
-    Ctrl-C does not reach it, as its parent asks it to stop, but its parent's death does. Its
-    products take one core: else several processes would fight for all of them.
+    It ignores Ctrl-C, as its parent asks it to stop, and is killed if its parent dies. Matrix
+    products use one core, so that parallel processes do not compete for all cores.
     """
     one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     return subprocess.Popen(
@@ -88,15 +88,15 @@ def launch(
 
 
 def end_with(parent: int) -> None:
-    """Let this process be killed when its parent dies, so that it is not in the next one's way."""
+    """Kill this process when its parent dies, so that it does not block the next sweep."""
     if sys.platform == "linux":
         SYSTEM.prctl(1, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before this was said
+    if os.getppid() != parent:  # it died before the call above
         os._exit(1)
 
 
 def last_line(path: Path) -> str:
-    """The last line of a file that says something."""
+    """The last non-empty line of a file."""
     with suppress(OSError):
         lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
@@ -105,17 +105,17 @@ def last_line(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Local:
-    """This machine: as many processes as cores."""
+    """Runs `jobs` processes in parallel on this machine."""
 
     jobs: int
 
     def slots(self) -> int:
-        """How many may run at the same time."""
+        """Maximum number of parallel jobs."""
         return self.jobs
 
     def start(self, root: Path, found: Status) -> Job:
-        """Start a cell, or go on with it."""
+        """Start or resume a cell."""
         return Process(root, found)
 
     def close(self, root: Path) -> None:
-        """Has nothing to clear up."""
+        """Nothing to clean up."""

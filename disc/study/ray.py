@@ -1,8 +1,8 @@
-"""A sweep's cells on a Ray cluster, of one machine or many.
+"""Running a sweep's cells on a Ray cluster of one or more machines.
 
-Each cell is a Ray actor, as a task can't be asked to save and stop: it takes one CPU and runs the
-cell as a process. Where its machine sees the sweep's directory, the run is made there; elsewhere in
-a folder of that machine's, and brought back at each checkpoint, so that a loss costs no more.
+Each cell is a Ray actor, as a task can't be asked to save and stop. It uses one CPU and runs the
+cell as a process. If its machine has access to the sweep's directory, it writes there; otherwise it
+writes to a temporary folder, which is copied back at each checkpoint.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from disc.study.local import Process, claim, last_line
 from disc.study.sweep import LOGS, Status, status
 from disc.types import DiscError
 
-LOOK = 1.0  # seconds between looks at a process
+LOOK = 1.0  # seconds between checks of a process
 PATIENCE = 10.0  # seconds for a machine to answer
-LOSSES = 20  # of machines that a cell may run on before it is held to be its fault
-PASSED_ON = ("DISC_", "JAX_", "MUJOCO_", "PYTHONPATH", "XLA_")  # variables that runs see
-Files = dict[str, np.ndarray[Any, Any]]  # bytes, by their path within a sweep's directory
-# The last rows of a run's record, exit status if it ended, newest checkpoint, files to bring back.
+LOSSES = 20  # machines that may be lost while running a cell before it counts as failed
+PASSED_ON = ("DISC_", "JAX_", "MUJOCO_", "PYTHONPATH", "XLA_")  # variables passed to runs
+Files = dict[str, np.ndarray[Any, Any]]  # bytes, by path within a sweep's directory
+# The last rows of a run's record, exit status if it ended, newest checkpoint, files to copy back.
 News = tuple[list[run_log.Row], int | None, tuple[str, ...], Files]
 
 
 @dataclass
 class Runner:
-    """The actor: a cell on the machine that this lives on."""
+    """The actor, which runs a cell on its machine."""
 
     found: Status
     root: Path  # the sweep's directory
-    lease: Path  # a file that begins with `token`, if this machine sees that directory
-    token: str  # and then holds what only this one knows, until another has the cell
+    lease: Path  # a file that begins with `token`, if this machine has access to the directory
+    token: str  # followed by this actor's identifier, until another actor takes the cell
     folder: Path  # the sweep's current one
     variables: dict[str, str]
     software: set[str]
-    own: tempfile.TemporaryDirectory[str] | None = None  # of a run that is to be brought back
+    own: tempfile.TemporaryDirectory[str] | None = None  # if the run must be copied back
 
     def news(self, have: tuple[str, ...], kept: Files | None) -> News | None:
-        """How the cell is, which is begun if it does not run; None if that needs what is kept."""
+        """The cell's state. Starts it if it is not running; None if that needs the kept files."""
         if not hasattr(self, "job") and not self._begin(kept):
             return None
         with suppress(subprocess.TimeoutExpired):
@@ -64,12 +64,14 @@ class Runner:
 
     def _begin(self, kept: Files | None) -> bool:
         if missing := ", ".join(sorted(self.software - software())):
-            raise DiscError(f"{socket.gethostname()} lacks {missing}: install the same there.")
+            raise DiscError(f"{socket.gethostname()} lacks {missing}: install the same versions.")
         run = self.found.cell.path
         if shared := self._held():
             self.token += os.urandom(8).hex()
             self.lease.write_text(self.token)
-            time.sleep(2 * LOOK if (self.root / run).exists() else 0.0)  # who had it sees that
+            time.sleep(
+                2 * LOOK if (self.root / run).exists() else 0.0
+            )  # the previous actor notices
         elif kept is not None:
             self.own = tempfile.TemporaryDirectory(prefix="disc-", ignore_cleanup_errors=True)
             self.root = Path(self.own.name)
@@ -77,7 +79,7 @@ class Runner:
         else:
             return False
         os.chdir(self.folder if self.folder.is_dir() else self.root)
-        paths = [str(Path(__file__).parents[2]), str(self.folder)]  # so `disc` is this one
+        paths = [str(Path(__file__).parents[2]), str(self.folder)]  # so that this `disc` is used
         paths += [x["PYTHONPATH"] for x in (self.variables, os.environ) if "PYTHONPATH" in x]
         os.environ.update(self.variables, PYTHONSAFEPATH="1", PYTHONPATH=os.pathsep.join(paths))
         self.job = Process(self.root, status(self.root, self.found.cell))
@@ -86,19 +88,19 @@ class Runner:
         return True
 
     def _held(self) -> bool:
-        """Whether this machine sees the directory, and nobody was given the cell after it."""
+        """Whether this machine has access to the directory, and no other actor took the cell."""
         with suppress(OSError):
             return self.lease.read_text().startswith(self.token)
         return False
 
     def _watch(self) -> None:
-        """End the process once the cell is another's, as after this machine was given up."""
+        """Kill the process when another actor takes the cell, as when Ray lost this machine."""
         while self.job.process.returncode is None and self._held():
             time.sleep(LOOK)
         self.job.stop(now=True)
 
     def stop(self, now: bool) -> None:
-        """Ask the process to save and stop, or end it and leave nothing behind."""
+        """Ask the process to save and stop, or kill it and clean up."""
         self.job.stop(now)
         if now:
             self.job.process.wait()
@@ -107,7 +109,7 @@ class Runner:
 
 
 def software() -> set[str]:
-    """What decides about numbers: this package's source and the versions of what it uses."""
+    """Everything that affects results: a checksum of the source, and versions of dependencies."""
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     sources = b"".join(path.read_bytes() for path in files)
     versions = {**disc_host.versions(), "disc with the checksum": f"{zlib.crc32(sources):08x}"}
@@ -115,12 +117,12 @@ def software() -> set[str]:
 
 
 def checkpoints(root: Path, run: Path) -> tuple[str, ...]:
-    """A run's checkpoints, the oldest first, by their paths within the sweep's directory."""
+    """Paths of a run's checkpoints within the sweep's directory, the oldest first."""
     return tuple(sorted(str(x.relative_to(root)) for x in (root / run).glob("checkpoints/step_*")))
 
 
 def read(root: Path, run: Path, have: tuple[str, ...] = ()) -> Files:
-    """The newest checkpoint of a run unless it is had, then all else, so its record is as new."""
+    """Read a run's newest checkpoint unless in `have`, then all other files, which are newer."""
     names = [name for name in checkpoints(root, run)[-1:] if name not in have]
     paths = [*(root / run).rglob("[!.]*"), root / LOGS / f"{run}.log"]
     others = (path for path in paths if path.is_file() and path.parent.name != "checkpoints")
@@ -128,15 +130,15 @@ def read(root: Path, run: Path, have: tuple[str, ...] = ()) -> Files:
     try:
         found = {name: np.fromfile(root / name, np.uint8) for name in names}
     except FileNotFoundError:
-        return {}  # one was just removed
-    if (record := f"{run}/progress.csv") in found:  # less a row that is being written
+        return {}  # a file was just removed
+    if (record := f"{run}/progress.csv") in found:  # without a partly written row
         found[record] = found[record][: found[record].tobytes().rfind(b"\n") + 1]
     return found
 
 
 def write(root: Path, run: Path, found: Files) -> None:
-    """Write a run's files in an order that leaves at every moment what can go on exactly."""
-    ranks = {"config.json": 0, "progress.csv": 2, "checkpoints": 3}  # and 1 for all else
+    """Write a run's files in an order such that it can be resumed exactly at any time."""
+    ranks = {"config.json": 0, "progress.csv": 2, "checkpoints": 3}  # and 1 for all others
     for name in sorted(found, key=lambda x: ranks.get(x.removeprefix(f"{run}/").split("/")[0], 1)):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         with storage.replace(root / name) as beside:
@@ -146,7 +148,7 @@ def write(root: Path, run: Path, found: Files) -> None:
 
 
 class Task:
-    """A cell that runs on the cluster, or waits there for a CPU; see `Job`."""
+    """A cell that runs on the cluster, or waits for a CPU; see `Job`."""
 
     def __init__(self, cluster: Cluster, root: Path, found: Status) -> None:
         self.cluster, self.ray, self.root = cluster, cluster.ray, root.absolute()
@@ -173,7 +175,7 @@ class Task:
                 self._take(self.ray.get(self.asked))
             except (errors.RayTaskError, errors.ActorDiedError, OSError) as error:
                 self._end(1, str(getattr(error, "cause", error)))
-            except errors.RayError as error:  # its machine is lost; Ray starts the actor elsewhere
+            except errors.RayError as error:  # machine lost; Ray restarts the actor elsewhere
                 self._end(1, str(error)) if self.stopping else self._ask()
         return self.code
 
@@ -184,7 +186,7 @@ class Task:
         self.shown, self.begun = rows or self.shown, True
         write(self.root, self.run, found)
         if code is None or checkpoints(self.root, self.run)[-1:] != newest:
-            return self._ask()  # again at the end, where a shared directory shows it late
+            return self._ask()  # again, as a shared directory may show the end late
         return self._end(code)
 
     def _end(self, code: int, why: str = "") -> None:
@@ -196,7 +198,7 @@ class Task:
             self.ray.kill(self.actor)
         self.lease.unlink(missing_ok=True)
         self.lock.close()
-        self.code, self.actor = code, None  # an actor that nobody holds ends, and frees its CPU
+        self.code, self.actor = code, None  # without references, the actor ends and frees its CPU
 
     def rows(self) -> list[run_log.Row]:
         return self.shown
@@ -208,7 +210,7 @@ class Task:
         else:
             self.actor.stop.remote(False)
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         return last_line(self.log)
 
 
@@ -217,33 +219,33 @@ class Cluster:
     """A Ray cluster; see `Backend`."""
 
     ray: Any
-    runner: Any  # `Runner` as Ray's
-    jobs: int | None  # cells at the same time; as many as there are CPUs if None
-    share: bool  # work in the sweep's directory where a machine sees it
-    leaving: list[Any] = field(default_factory=list)  # actors' last answers
+    runner: Any  # `Runner` as a Ray actor class
+    jobs: int | None  # maximum of parallel cells; the number of CPUs if None
+    share: bool  # write to the sweep's directory if a machine has access to it
+    leaving: list[Any] = field(default_factory=list)  # last results of actors
 
     @classmethod
     def connect(cls, address: str, jobs: int | None, share: bool = True) -> Cluster:
-        """Join the cluster at an address; a DiscError says why that can't be."""
+        """Connect to the cluster at an address; raises a `DiscError` if that fails."""
         try:
             import ray
         except ImportError as error:
             raise DiscError("--ray needs Ray: pip install 'disc-rl[ray]'.") from error
         try:
             host, _, port = address.rpartition(":")
-            if port.isdigit():  # Ray itself would try for minutes
+            if port.isdigit():  # Ray would retry for minutes
                 socket.create_connection((host, int(port)), PATIENCE).close()
             ray.init(address=address, log_to_driver=False, logging_level=40)
         except Exception as error:
-            why = f"can't join a Ray cluster at {address} ({' '.join(str(error).split())})"
+            why = f"can't connect to a Ray cluster at {address} ({' '.join(str(error).split())})"
             raise DiscError(f"{why}; `ray start --head` starts one.") from error
-        with suppress(AttributeError):  # a name of its own, which prints pages on a lost machine
+        with suppress(AttributeError):  # a private name, which prints much about a lost machine
             ray._private.worker.print_to_stdstream = lambda *_, **__: None
         actor = ray.remote(num_cpus=1, max_restarts=LOSSES, scheduling_strategy="SPREAD")(Runner)
         return cls(ray, actor, jobs, share)
 
     def slots(self) -> int:
-        """How many may run, or wait in Ray's queue: one at least, for a cluster that grows."""
+        """Maximum of cells running or in Ray's queue; at least one, as clusters may grow."""
         return self.jobs or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
 
     def start(self, root: Path, found: Status) -> Task:

@@ -1,4 +1,4 @@
-"""Experiments as data: TOML files that say which arms on which tasks with which seeds."""
+"""Experiments: TOML files that define arms, tasks, seeds and steps."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from disc.types import DiscError
 PAPER = Path(__file__).parent / "paper"
 """The paper's experiments."""
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-MOST = 1_000  # arms, or entries of a list
-LARGE = 10**6  # bytes of a file
+MOST = 1_000  # maximum of arms, or entries of a list
+LARGE = 10**6  # maximum bytes of a file
 FIGURE_KINDS = {"title": str, "label": str, "window": int, "together": bool, "line": float}
 
 
@@ -35,13 +35,13 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Experiment:
-    """One of the paper's experiments, by its name.
+    """One of the paper's experiments, by name.
 
     Raises:
-        DiscError: there is none of that name.
+        DiscError: there is no experiment with this name.
     """
     if name not in names():
-        raise DiscError(f"there is no experiment {name!r}; there are {', '.join(names())}.")
+        raise DiscError(f"there is no experiment {name!r}; choose from {', '.join(names())}.")
     return read(PAPER / f"{name}.toml")
 
 
@@ -49,7 +49,7 @@ def read(path: Path) -> Experiment:
     """The experiment in a file.
 
     Raises:
-        DiscError: it can't be read, or something in it makes no sense; names the place.
+        DiscError: it can't be read, or an entry is invalid, which the message names.
     """
     try:
         text = storage.read_text(path, LARGE)
@@ -72,7 +72,7 @@ def read(path: Path) -> Experiment:
 
 
 def _deep(line: str) -> bool:
-    """Whether a line holds a key of so many parts that reading it would take long."""
+    """Whether a line has a key with too many parts, which would be slow to parse."""
     keys = (piece.split(".") for piece in re.split(r"[=,{}\[\]]", line))
     return any(len(x) > storage.DEPTH and all(len(y.split()) == 1 for y in x) for x in keys)
 
@@ -81,15 +81,15 @@ def _experiment(name: str, contents: dict[str, Any]) -> Experiment:
     known = {x.name for x in dataclasses.fields(Experiment)} - {"name", "scale", "cut"}
     for key in contents:
         if key not in known:
-            raise DiscError(f"there is no {key!r} in an experiment; there are {_list(known)}.")
+            raise DiscError(f"there is no {key!r} in an experiment; choose from {_list(known)}.")
     every = (arm for given in _tables(contents, "arms") for arm in _arms(given))
-    arms = tuple(itertools.islice(every, MOST + 1))  # lists in an arm may multiply to millions
+    arms = tuple(itertools.islice(every, MOST + 1))  # lists may multiply to millions of arms
     if len(arms) > MOST:
         raise DiscError(f"has more than {MOST:,} arms.")
     if not arms:
-        raise DiscError("has no [[arms]], and needs one at least, with its algo.")
+        raise DiscError("has no [[arms]]; add at least one, with an algo.")
     if not contents.get("tasks"):
-        raise DiscError('has no tasks; give a list, such as tasks = ["hopper"].')
+        raise DiscError('has no tasks; add a list, such as tasks = ["hopper"].')
     tasks = _several("tasks", contents["tasks"], str)
     _check_apart(arms, tasks)
     steps = _by_task(contents, "steps", tasks, {n: task.steps for n, task in TASKS.items()})
@@ -116,7 +116,7 @@ def _experiment(name: str, contents: dict[str, Any]) -> Experiment:
 
 
 def _check_apart(arms: Sequence[Arm], tasks: Sequence[str]) -> None:
-    """Refuse labels, and directories of different runs, that are the same."""
+    """Raise a `DiscError` if arms share labels, or different runs share directories."""
     for one, other in itertools.combinations(arms, 2):
         if one.label == other.label:
             raise DiscError(f"two arms have the label {one.label!r}.")
@@ -129,7 +129,7 @@ def _check_apart(arms: Sequence[Arm], tasks: Sequence[str]) -> None:
 
 
 def _typed(name: str, value: Any, kind: type) -> Any:
-    """The value if it is of a kind: true is no number, but a whole one is a number too."""
+    """The value, if it has the type: true is not a number, but an integer is also a float."""
     fits = isinstance(value, (int, float) if kind is float else kind)
     if not fits or (isinstance(value, bool) and kind is not bool):
         raise DiscError(f"{name} must be {KINDS[kind]}, not {value!r}.")
@@ -142,7 +142,7 @@ def _count(name: str, value: Any) -> int:
 
 
 def _several(name: str, value: Any, kind: type) -> tuple[Any, ...]:
-    """The entries of a list, each of a kind and there once."""
+    """The entries of a list, with their type checked and without duplicates."""
     if not isinstance(value, list) or not 1 <= len(value) <= MOST:
         raise DiscError(f"{name} must be a list of 1 to {MOST:,} entries, not {value!r}.")
     found = tuple(_typed(f"an entry of {name}", entry, kind) for entry in value)
@@ -168,15 +168,15 @@ def _tables(contents: dict[str, Any], key: str) -> list[dict[str, Any]]:
 def _by_task(
     contents: dict[str, Any], key: str, tasks: Sequence[str], default: Mapping[str, int]
 ) -> dict[str, int]:
-    """One number for all tasks, or a table of them; where a task is not in it, the default."""
+    """One number for all tasks, or a table by task; missing tasks get the default."""
     given = contents.get(key, {})
     found = given if isinstance(given, dict) else dict.fromkeys(tasks, given)
     for task in found:
         if task not in tasks:
-            raise DiscError(f"[{key}] names {task!r}, which is none of its tasks.")
+            raise DiscError(f"[{key}] has {task!r}, which is not one of the tasks.")
     missing = [task for task in tasks if task not in found and task not in default]
     if missing:
-        raise DiscError(f"says no {key} for {_list(missing)}; give {key} = a number.")
+        raise DiscError(f"has no {key} for {_list(missing)}; add {key} = a number.")
     result = {task: found[task] if task in found else default[task] for task in tasks}
     for count in result.values():
         check_counts(steps=_typed(key, count, int))
@@ -184,7 +184,7 @@ def _by_task(
 
 
 def _arms(given: dict[str, Any]) -> Iterator[Arm]:
-    """An arm, or one for each value of the options that are lists."""
+    """One arm per combination of the options that are lists."""
     given = dict(given)
     algorithm = given.pop("algo", None)
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
@@ -194,23 +194,23 @@ def _arms(given: dict[str, Any]) -> Iterator[Arm]:
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         several = {name: chosen[name] for name in axes if len(axes[name]) > 1}
-        yield _arm(algorithm, f"{label} {_told(several)}".strip(), chosen)
+        yield _arm(algorithm, f"{label} {_summary(several)}".strip(), chosen)
 
 
 def _axis(name: str, value: Any) -> list[Any]:
-    """The values of an option. That of `widths` is a list itself."""
+    """The values of an option. A single value of `widths` is a list."""
     several = isinstance(value, list)
     if several and name == "widths":
         several = any(isinstance(entry, list) for entry in value)
     if several and not value:
-        raise DiscError(f"{name} has no values; give one, or a list of them.")
+        raise DiscError(f"{name} has no values; give one or more.")
     return value if several else [value]
 
 
-def _told(options: dict[str, Any]) -> str:
-    """Options as a part of a label."""
+def _summary(options: dict[str, Any]) -> str:
+    """Options as part of a label."""
     parts = [
-        _told(value) if isinstance(value, dict) else f"{name} = {plain(value)}"
+        _summary(value) if isinstance(value, dict) else f"{name} = {plain(value)}"
         for name, value in options.items()
     ]
     return ", ".join(filter(None, parts))
@@ -223,7 +223,7 @@ def _arm(algorithm: str, label: str, chosen: dict[str, Any]) -> Arm:
     try:
         json.dumps(env_kwargs, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise DiscError(f"env_kwargs must be what JSON can hold ({error}).") from error
+        raise DiscError(f"env_kwargs must be valid JSON values ({error}).") from error
     config = make_config(ALGORITHMS[algorithm], chosen, preset)
     config.check_num_envs(num_envs)
     default = make_config(ALGORITHMS[algorithm], {}, preset)
@@ -235,9 +235,9 @@ def _arm(algorithm: str, label: str, chosen: dict[str, Any]) -> Arm:
 def _figure(given: dict[str, Any], labels: list[str]) -> Figure:
     for name in given:
         if name not in Figure._fields:
-            raise DiscError(f"a figure has no {name!r}; it has {_list(Figure._fields)}.")
+            raise DiscError(f"a figure has no {name!r}; choose from {_list(Figure._fields)}.")
     if "title" not in given:
-        raise DiscError("a figure has no title.")
+        raise DiscError("a figure has no title; add title = a text.")
     found: dict[str, Any] = {}
     for name, value in given.items():
         what = f"a figure's {name}"
@@ -249,7 +249,7 @@ def _figure(given: dict[str, Any], labels: list[str]) -> Figure:
     check_counts(window=figure.window)
     for label in figure.arms:
         if label not in labels:
-            raise DiscError(f"a figure names the arm {label!r}; there are {_list(labels)}.")
+            raise DiscError(f"a figure has the unknown arm {label!r}; use {_list(labels)}.")
     return figure
 
 
@@ -259,53 +259,53 @@ def _paper(
     found: dict[str, dict[str, list[float]]] = {}
     for label, numbers in _table("paper", given).items():
         if label not in labels:
-            raise DiscError(f"[paper] names the arm {label!r}; there are {_list(labels)}.")
+            raise DiscError(f"[paper] has the unknown arm {label!r}; use {_list(labels)}.")
         found[label] = {}
         for task, number in _table(f"paper.{label}", numbers).items():
             if task not in tasks:
-                raise DiscError(f"[paper.{label}] names {task!r}, which is none of its tasks.")
+                raise DiscError(f"[paper.{label}] has {task!r}, which is not one of the tasks.")
             pair = number if isinstance(number, list) else [number]
             if not 1 <= len(pair) <= 2:
-                raise DiscError(f"[paper.{label}] {task} must be a number, or it and its ±.")
+                raise DiscError(f"[paper.{label}] {task} must be a number, or a number and its ±.")
             found[label][task] = [_typed(f"[paper.{label}] {task}", x, float) for x in pair]
     return found
 
 
-def _list(words: Any) -> str:
-    return ", ".join(sorted(map(str, words)))
+def _list(entries: Any) -> str:
+    return ", ".join(sorted(map(str, entries)))
 
 
-FEWEST_EVALUATIONS = 25  # of a shortened run, if the whole one has as many
+FEWEST_EVALUATIONS = 25  # of a shortened run, if the full run has as many
 
 
 class Arm(NamedTuple):
-    """An algorithm with options of its own: a column of a table, a curve of a figure."""
+    """An algorithm with some options: a row of a table, a curve of a figure."""
 
     label: str
     algorithm: str
-    options: dict[str, Any] = {}  # those of the algorithm that are not its defaults  # noqa: RUF012
+    options: dict[str, Any] = {}  # other than the defaults  # noqa: RUF012
     num_envs: int = 1
     env_kwargs: dict[str, Any] = {}  # noqa: RUF012
     preset: Preset = DEFAULT_PRESET
 
     @property
     def name(self) -> str:
-        """What its directories are called: the algorithm and the options that tell it apart."""
+        """The name of its directories: the algorithm and the options that differ."""
         run = {"num_envs": self.num_envs} if self.num_envs != 1 else {}
         preset = [self.preset] if ALGORITHMS[self.algorithm].Config.paper else []
         options = sorted({**self.options, **run, **self.env_kwargs}.items())
-        words = [f"{plain(name)}={plain(value)}" for name, value in options]
-        return "_".join([self.algorithm, *preset, *words])
+        parts = [f"{plain(name)}={plain(value)}" for name, value in options]
+        return "_".join([self.algorithm, *preset, *parts])
 
 
 class Figure(NamedTuple):
-    """A figure of an experiment: one metric over the steps, or several of one arm."""
+    """A figure of an experiment: one metric over the steps, or several metrics of one arm."""
 
     title: str
     metric: tuple[str, ...] = ("eval/return",)  # columns of progress.csv
     label: str = "evaluated return"  # of the vertical axis
     window: int = 10  # of the trailing mean (paper: 10 iterations)
-    together: bool = False  # all tasks in one panel; else a panel for each
+    together: bool = False  # all tasks in one panel; else one panel per task
     arms: tuple[str, ...] = ()  # labels; all if empty
     line: float | None = None  # a horizontal line for comparison
 
@@ -328,34 +328,34 @@ class Cell:
 
     @property
     def path(self) -> Path:
-        """Its directory within that of the sweep."""
+        """Its directory within the sweep's directory."""
         return Path(plain(self.task), f"{self.arm.name}_seed{self.seed}")
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of its algorithm, with the horizon of the learning rate where it has one."""
+        """Options of its algorithm, including the learning rate's `anneal_steps` if it has one."""
         fields = {x.name for x in dataclasses.fields(ALGORITHMS[self.arm.algorithm].Config)}
         own = {"anneal_steps": self.anneal_steps} if "anneal_steps" in fields else {}
         return {**own, **self.arm.options, **own}
 
     def command(self, root: Path) -> list[str]:
-        """The words behind `disc` that make this run."""
-        words = ["train", self.task, "--algo", self.arm.algorithm, "--seed", str(self.seed)]
-        words += ["--steps", str(self.steps), "--threads", "1", "--out", str(root / self.path)]
-        words += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
-        words += ["--checkpoint-every", str(self.checkpoint_every)]
-        words += ["--preset", self.arm.preset]
+        """The arguments of `disc` that start this run."""
+        args = ["train", self.task, "--algo", self.arm.algorithm, "--seed", str(self.seed)]
+        args += ["--steps", str(self.steps), "--threads", "1", "--out", str(root / self.path)]
+        args += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
+        args += ["--checkpoint-every", str(self.checkpoint_every)]
+        args += ["--preset", self.arm.preset]
         if self.arm.num_envs != 1:
-            words += ["--num-envs", str(self.arm.num_envs)]
+            args += ["--num-envs", str(self.arm.num_envs)]
         for name, value in self.options.items():
-            words += _flag(name, value)
+            args += _flag(name, value)
         if self.arm.env_kwargs:
             pairs = self.arm.env_kwargs.items()
-            words += ["--env-kwargs", *itertools.chain(*((n, json.dumps(v)) for n, v in pairs))]
-        return words
+            args += ["--env-kwargs", *itertools.chain(*((n, json.dumps(v)) for n, v in pairs))]
+        return args
 
     def differences(self, config: Mapping[str, Any]) -> list[str]:
-        """What a run's `config.json` has otherwise than this cell; the steps don't count."""
+        """Differences between a run's `config.json` and this cell, except the steps."""
         plan, asked = config["plan"], self.options
         wanted = self._config(asked, self.arm.preset)
         pairs = {
@@ -370,7 +370,7 @@ class Cell:
         }
         then = self._config({}, config.get("preset", OLD_PRESET))
         for name, value in dataclasses.asdict(wanted).items():
-            found = config["config"].get(name, getattr(then, name))  # it may be older than that
+            found = config["config"].get(name, getattr(then, name))  # missing in older files
             pairs[name] = (_as_list(found), _as_list(value))
         return [
             f"{name} is {found}, not {asked}"
@@ -385,7 +385,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a file in `experiments/` says."""
+    """The contents of a file in `experiments/`."""
 
     name: str
     title: str
@@ -400,13 +400,13 @@ class Experiment:
     table: bool = True
     figures: tuple[Figure, ...] = ()
     paper: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    """The paper's numbers: by an arm's label and a task, the value and, if given, its ±."""
+    """The paper's numbers by arm label and task: the value and, if given, its ±."""
     note: str = ""
-    scale: float = 1.0  # of all steps, the learning rate's too
-    cut: int | None = None  # steps after which runs stop early, on the whole learning rate
+    scale: float = 1.0  # of all steps, including the learning rate's
+    cut: int | None = None  # steps after which runs stop early, without changing the annealing
 
     def cells(self) -> list[Cell]:
-        """All runs, seed by seed, so that a part of them covers all arms and tasks."""
+        """All runs, ordered by seed, so that early results cover all arms and tasks."""
         return [
             self.cell(task, arm, seed)
             for seed in self.seeds
@@ -438,7 +438,7 @@ class Experiment:
         """Only some seeds, tasks, or arms (by label, name or algorithm).
 
         Raises:
-            DiscError: a name is none of the experiment's.
+            DiscError: the experiment has no such task or arm.
         """
         known = [{arm.label, arm.name, arm.algorithm} for arm in self.arms]
         labels = [name for names in known for name in sorted(names)]
@@ -457,22 +457,22 @@ class Experiment:
 
     @property
     def shortened(self) -> str:
-        """How the runs are shorter than the experiment's, in words; empty if they are not."""
-        words = [f"runs shortened to {self.scale:g} of their length"] if self.scale != 1 else []
+        """A description of how the runs are shortened; empty if they are not."""
+        parts = [f"runs shortened to {self.scale:g} of their length"] if self.scale != 1 else []
         whole = [self._scaled(steps) for task, steps in self.steps.items() if task in self.tasks]
         if self.cut and self.cut < max(whole, default=0):
-            words.append(f"runs cut at {self.cut:,} steps")
-        return ", ".join(words)
+            parts.append(f"runs cut at {self.cut:,} steps")
+        return ", ".join(parts)
 
     def as_json(self) -> str:
-        """All of it, for a file beside the runs."""
+        """The experiment as JSON, for a file in the sweep's directory."""
         fields = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
         named = {name: [x._asdict() for x in fields[name]] for name in ("arms", "figures")}
         return json.dumps({**fields, **named}, indent=1, ensure_ascii=False) + "\n"
 
 
 def from_json(text: str, path: Path) -> Experiment:
-    """What `as_json` wrote.
+    """Parse the output of `as_json`.
 
     Raises:
         DiscError: it is damaged.
@@ -495,7 +495,7 @@ def from_json(text: str, path: Path) -> Experiment:
 
 
 def _flag(name: str, value: Any) -> list[str]:
-    """An option as words of the command line."""
+    """An option as command-line arguments."""
     dashed = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{dashed}" if value else f"--no-{dashed}"]
@@ -508,24 +508,24 @@ def _as_list(value: Any) -> Any:
 
 
 def plain(value: Any) -> str:
-    """A value as a part of a file's name."""
+    """A value as part of a file name."""
     text = "-".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     text = re.sub(r"[^\w.+-]", "-", text)
-    return text if text.strip(".") else "-" * max(1, len(text))  # no way up
+    return text if text.strip(".") else "-" * max(1, len(text))  # prevents ".."
 
 
-MOST_RUNS = 100_000  # runs, or curves in figures
+MOST_RUNS = 100_000  # maximum of runs, or curves in figures
 ARMS = 1_000
-LONGEST = 255  # bytes of a directory's name
-WIDEST = 10_000  # points of a trailing mean
+LONGEST = 255  # maximum bytes of a directory's name
+WIDEST = 10_000  # maximum points of a trailing mean
 
 
 def check(found: Experiment) -> None:
-    """Look at all that a file may hold otherwise than a sweep writes it.
+    """Validate an experiment from an untrusted file.
 
     Raises:
-        DiscError: something is of the wrong kind or size, or there is too much of it.
-        ArithmeticError, AttributeError, LookupError, TypeError, ValueError: likewise.
+        DiscError: an entry has the wrong type or size, or there are too many.
+        ArithmeticError, AttributeError, LookupError, TypeError, ValueError: the same.
     """
     _all(str, found.name, found.title, found.note, *found.tasks, *(x.label for x in found.arms))
     _all(bool, found.table, *(figure.together for figure in found.figures))
@@ -538,7 +538,7 @@ def check(found: Experiment) -> None:
     if len(found.arms) > ARMS:
         raise DiscError(f"has more than {ARMS:,} arms.")
     if not found.arms or not found.tasks or many > MOST_RUNS:
-        raise DiscError(f"it has no arms, no tasks, or more than {MOST_RUNS:,} runs or curves.")
+        raise DiscError(f"has no arms, no tasks, or more than {MOST_RUNS:,} runs or curves.")
     counts = ("eval_every", "eval_episodes", "checkpoint_every")
     check_counts(**{name: getattr(found, name) for name in counts}, steps=found.cut)
     if not 0.0 < found.scale <= 1.0:
@@ -551,7 +551,7 @@ def check(found: Experiment) -> None:
         check_counts(anneal_steps=cell.anneal_steps)
         cell.command(Path())
         if max(len(part.encode()) for part in cell.path.parts) > LONGEST:
-            raise DiscError(f"the directory of {arm.label!r} on {task!r} has too long a name.")
+            raise DiscError(f"the name of the directory of {arm.label!r} on {task!r} is too long.")
     for figure in found.figures:
         _all(str, figure.title, figure.label, *figure.metric, *figure.arms)
         _number(*() if figure.line is None else (figure.line,))
@@ -565,10 +565,10 @@ def check(found: Experiment) -> None:
 def _all(kind: type, *values: Any) -> None:
     for value in values:
         if not isinstance(value, kind):
-            raise TypeError(f"{value!r} is no {kind.__name__}")
+            raise TypeError(f"{value!r} is not of type {kind.__name__}")
 
 
 def _number(*values: Any) -> None:
     for value in values:
         if not isinstance(value, int | float) or not abs(value) < storage.DRAWN:
-            raise ValueError(f"{value!r} can't be drawn")
+            raise ValueError(f"{value!r} can't be plotted")

@@ -1,11 +1,11 @@
-"""What seeds and tasks add up to: the paper's table number, curves to draw, rliable's summaries.
+"""Statistics over seeds and tasks: the paper's table number, mean curves, rliable's summaries.
 
-A curve is the evaluations of one run: steps, ascending, and values. Its NaN stay: where one seed
-evaluated to NaN there is no mean over seeds either.
+A curve is the evaluations of one run: ascending steps, and values. NaN values are kept: where one
+seed is NaN, so is the mean over seeds.
 
-Scores, one number a run, are an array (runs, tasks), or (runs,) of a single task. Tasks with
-different numbers of runs are a sequence of 1-D arrays instead, one for each *task*; so is any list.
-Scores must be finite, as it is for the user to say what a run without a number is worth.
+Scores, one number per run, are an array (runs, tasks), or (runs,) for a single task. For tasks with
+different numbers of runs they are a sequence of 1-D arrays, one per *task*; so is any list. Scores
+must be finite: the caller decides what score a run without a result gets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from disc.types import DiscError
 
 Values = NDArray[np.float64]
 Curve = tuple[NDArray[Any], NDArray[Any]]  # steps (K,), ascending, and values (K,)
-MOST = 10**6  # points of a grid
+MOST = 10**6  # maximum points of a grid
 Scores = NDArray[Any] | Sequence[NDArray[Any]]  # (runs, tasks), or (runs of the task,) of each task
 
 
@@ -44,7 +44,7 @@ def resample(steps: NDArray[Any], values: NDArray[Any], grid: NDArray[Any]) -> V
 
 
 class MaxAverage(NamedTuple):
-    """The highest mean over seeds, their standard deviation there, and where it was."""
+    """The highest mean over seeds, the standard deviation over seeds there, and its step."""
 
     value: float
     spread: float
@@ -56,17 +56,17 @@ def max_average_return(curves: Sequence[Curve], spacing: int = 4_000, skip: int 
 
     max_g 1/S Σ_s R_s(g), g = (skip + 1)·spacing, (skip + 2)·spacing, … up to the last step that
     all seeds have reached; R_s(g) is the seed's last evaluation at or before g. The spread is the
-    standard deviation over seeds (divided by S) at the same g, the first of equal ones.
+    standard deviation over seeds (divided by S) at the same g. Ties use the first maximum.
 
-    A point counts if every seed has a finite value there: not before a seed's first evaluation.
-    Where that leaves nothing after the skipped points, the run was short, and only the first fifth
-    of the points that count is skipped (of fewer than five, none). Where the grid has no point
-    after the first evaluations, the last step that all have reached is the only one.
+    A point is valid if every seed has a finite value there, which excludes points before a seed's
+    first evaluation. If no valid point is left after the skipped ones, the run was short, and only
+    the first fifth of the valid points is skipped (none of fewer than five). If the grid has no
+    point after the first evaluations, the last step that all seeds have reached is used.
 
     Args:
         curves: steps and values of each seed.
-        spacing: steps between grid points; more where there would be more than a million.
-        skip: how many points of the grid are dropped at its start.
+        spacing: steps between grid points; increased if there would be more than a million.
+        skip: number of grid points to drop at the start.
     """
     curves, first, last = _common(curves)
     spacing = max(spacing, int(last // MOST))
@@ -76,7 +76,7 @@ def max_average_return(curves: Sequence[Curve], spacing: int = 4_000, skip: int 
     values = np.stack([resample(*curve, grid) for curve in curves])  # (S, G)
     usable = np.flatnonzero(np.isfinite(values).all(axis=0))
     if not len(usable):
-        raise DiscError("At no step has every run a finite evaluation.")
+        raise DiscError("There is no step at which all runs have a finite evaluation.")
     kept = usable[usable >= skip]
     if not len(kept):
         kept = usable[len(usable) // 5 :]
@@ -97,11 +97,11 @@ def trailing_mean(values: NDArray[Any], window: int) -> Values:
 
 
 def across(curves: Sequence[Curve], window: int = 1) -> tuple[Values, Values, Values]:
-    """Steps, mean and standard deviation over seeds, to be drawn; (G,) each.
+    """Steps, mean and standard deviation over seeds, for plotting; (G,) each.
 
-    The steps are all at which any seed was evaluated, from the first evaluation of the seed that
-    began last to the last of the one that stopped first. Every seed is resampled there and
-    replaced by its trailing mean of `window` points, then come mean and deviation (divided by S).
+    The steps are those at which any seed was evaluated, within the range that all seeds cover.
+    Every seed is resampled there and replaced by its trailing mean of `window` points, before
+    computing mean and deviation (divided by S).
     """
     curves, first, last = _common(curves)
     union = np.unique(np.concatenate([steps for steps, _ in curves]))
@@ -111,7 +111,7 @@ def across(curves: Sequence[Curve], window: int = 1) -> tuple[Values, Values, Va
 
 
 def final(curves: Sequence[Curve], last: int = 10) -> Values:
-    """Mean of each seed's last evaluations, of all if there are fewer than `last`: (S,)."""
+    """Mean of each seed's last evaluations, or of all if there are fewer than `last`: (S,)."""
     return np.array([values[-last:].mean() for _, values in _evaluated(curves)])
 
 
@@ -127,9 +127,9 @@ def area(steps: NDArray[Any], values: NDArray[Any]) -> float:
 
 
 def areas(curves: Sequence[Curve]) -> Values:
-    """Mean height of each seed's curve over the span that all have in common: (S,).
+    """Mean height of each seed's curve over the range that all seeds cover: (S,).
 
-    Curves are straight between evaluations, also where the span cuts them.
+    Curves are interpolated linearly between evaluations, also at the ends of the range.
     """
     curves, first, last = _common(curves)
     heights = []
@@ -141,15 +141,15 @@ def areas(curves: Sequence[Curve]) -> Values:
 
 
 def _evaluated(curves: Sequence[Curve]) -> list[tuple[Values, Values]]:
-    """The curves as floats, none of them empty."""
+    """The curves as floats, checked to be non-empty."""
     found = [(np.asarray(s, np.float64), np.asarray(v, np.float64)) for s, v in curves]
     if not found or not all(len(steps) for steps, _ in found):
-        raise DiscError("There is no run, or one of them has no evaluation.")
+        raise DiscError("There are no runs, or a run has no evaluation.")
     return found
 
 
 def _common(curves: Sequence[Curve]) -> tuple[list[tuple[Values, Values]], float, float]:
-    """The curves, the step by which all were evaluated, and the last that all have reached."""
+    """The curves, and the first and last step of the range that all cover."""
     found = _evaluated(curves)
     first = max(float(steps[0]) for steps, _ in found)
     last = min(float(steps[-1]) for steps, _ in found)
@@ -194,15 +194,15 @@ def interval(
 ) -> tuple[float, float]:
     """Stratified bootstrap percentile interval, as rliable's.
 
-    The runs of every task are drawn anew on their own, with replacement; the ends are the
+    The runs of every task are resampled separately, with replacement; the ends are the
     (1 − level)/2 and (1 + level)/2 quantiles of the statistic.
 
     Args:
         scores: (runs, tasks), or a sequence of (runs of the task,).
         statistic: maps (runs, tasks), or in the second case a sequence of 1-D arrays, to a number.
-        level: the share of resamples inside.
-        resamples: how many.
-        seed: of the draws.
+        level: the fraction of resamples inside.
+        resamples: number of resamples.
+        seed: of the resampling.
 
     Returns:
         The lower and the upper end.
@@ -219,14 +219,14 @@ def interval(
 
 
 def probability_of_improvement(x: Scores, y: Scores) -> float:
-    """P(X > Y) of a run of either, averaged over tasks; ties count half.
+    """P(X > Y) for a run of each, averaged over tasks; ties count half.
 
     1/M Σ_m 1/(N_m K_m) Σ_n Σ_k [x_nm > y_km] + ½ [x_nm = y_km], that is Mann and Whitney's U over
     N_m·K_m, as rliable's.
 
     Args:
         x: (runs of X, tasks), or a sequence of (runs of X in the task,).
-        y: (runs of Y, tasks) alike, with the same tasks.
+        y: the same for Y, with the same tasks.
     """
     return float(np.mean([_wins(*pair).mean() for pair in _pairs(x, y)]))
 
@@ -236,7 +236,7 @@ def improvement_interval(
 ) -> tuple[float, float]:
     """Stratified bootstrap percentile interval of the probability of improvement.
 
-    As `interval`; the runs of X and of Y are drawn independently.
+    As `interval`; the runs of X and Y are resampled independently.
     """
     rng = np.random.default_rng(seed)
     pairs, total = _pairs(x, y), np.zeros(resamples)
@@ -249,9 +249,9 @@ def improvement_interval(
 
 
 def performance_profile(scores: Scores, thresholds: NDArray[Any]) -> Values:
-    """Share of runs with a score above each threshold: rliable's run-score distribution.
+    """Fraction of runs with a score above each threshold: rliable's run-score distribution.
 
-    F(τ) = 1/M Σ_m 1/N_m Σ_n [x_nm > τ]; every task weighs the same, however many its runs.
+    F(τ) = 1/M Σ_m 1/N_m Σ_n [x_nm > τ]; all tasks have equal weight, for any number of runs.
 
     Args:
         scores: (runs, tasks), or a sequence of (runs of the task,).
@@ -299,7 +299,7 @@ def _pairs(x: Scores, y: Scores) -> list[tuple[Values, Values]]:
     """The runs of X and of Y on each task."""
     one, other = _tasks(x), _tasks(y)
     if len(one) != len(other):
-        raise DiscError(f"Only the same tasks compare, not {len(one)} with {len(other)}.")
+        raise DiscError(f"X and Y must have the same tasks, not {len(one)} and {len(other)}.")
     return list(zip(one, other, strict=True))
 
 
@@ -309,10 +309,10 @@ def _wins(x: Values, y: Values) -> Values:
 
 
 def _counts(runs: int, resamples: int, rng: np.random.Generator) -> Values:
-    """How often each run is drawn when as many are drawn with replacement: (resamples, runs)."""
+    """How often each run is drawn in a resample with replacement: (resamples, runs)."""
     return rng.multinomial(runs, np.full(runs, 1.0 / runs), resamples).astype(np.float64)
 
 
 def _ends(found: Values, level: float) -> Values:
-    """Both ends of the middle share `level` of resamples, (R, ...) → (2, ...)."""
+    """Both ends of the central fraction `level` of resamples, (R, ...) → (2, ...)."""
     return np.quantile(found, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)

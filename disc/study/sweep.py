@@ -1,7 +1,7 @@
-"""Running an experiment: which cells are done, which are left, several side by side.
+"""Running the cells of an experiment that are not done yet, several in parallel.
 
-Every cell is a run directory, made by `disc train` and gone on with by `disc resume` in a process
-of its own, so that a sweep can be stopped and started again at any moment.
+Every cell is a run directory, started by `disc train` and resumed by `disc resume` in a separate
+process, so that a sweep can be stopped and restarted at any time.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from disc.run import directory, log
 from disc.study.spec import Cell, Experiment
 from disc.types import DiscError
 
-LOGS = "logs"  # within a sweep's directory: what its processes said
-PAUSE = 0.5  # seconds between looks at the processes
+LOGS = "logs"  # within a sweep's directory: the output of its processes
+PAUSE = 0.5  # seconds between checks of the processes
 PATIENCE = 300.0  # seconds for a stopped process to finish its iteration and save
 
 
 class Status(NamedTuple):
-    """Where a cell stands."""
+    """The state of a cell."""
 
     cell: Cell
-    begun: bool  # there is a run directory
-    rows: list[log.Row]  # the last of its record
-    saved: int | None = None  # step of its newest checkpoint; None if there is none
+    begun: bool  # the run directory exists
+    rows: list[log.Row]  # the last rows of its record
+    saved: int | None = None  # step of its newest checkpoint, if any
 
     @property
     def step(self) -> int:
-        """Environment steps that are recorded."""
+        """Recorded environment steps."""
         return int(self.rows[-1]["step"]) if self.rows else 0
 
     @property
     def done(self) -> bool:
-        """Whether all its steps are, and saved too unless only its record was kept."""
+        """Whether all its steps are recorded, and saved unless only the record was kept."""
         saved = self.step if self.saved is None else self.saved
         return min(self.step, saved) >= self.cell.steps
 
 
 def status(root: Path, cell: Cell) -> Status:
-    """Look at a cell's directory.
+    """Read the state of a cell's directory.
 
     Raises:
-        DiscError: it holds a run with other options, or no run.
+        DiscError: it contains a run with other options, or is not a run.
     """
     path = root / cell.path
     if not (path / "config.json").exists():
         if path.exists() and (
             not path.is_dir() or {*path.iterdir()} - {*directory.leftovers(path)}
         ):
-            raise DiscError(f"{path}: holds something that is no run; choose another --out.")
+            raise DiscError(f"{path}: is not a run directory; choose another --out.")
         return Status(cell, False, [])
     other = cell.differences(directory.read_config(path))
     if other:
-        raise DiscError(f"{path}: holds another run ({'; '.join(other)}); choose another --out.")
+        raise DiscError(f"{path}: is a different run ({'; '.join(other)}); choose another --out.")
     names = [file.stem for file in (path / "checkpoints").glob("step_*.safetensors")]
     steps = [name.removeprefix("step_") for name in names]
     saved = max((int(step) for step in steps if step.isdecimal()), default=None)
@@ -76,7 +76,7 @@ def cli_args(root: Path, found: Status) -> list[str]:
 
 
 class Job(Protocol):
-    """A cell that runs somewhere."""
+    """A running cell."""
 
     def poll(self) -> int | None:
         """None while it runs, then its exit status."""
@@ -87,11 +87,11 @@ class Job(Protocol):
         ...
 
     def stop(self, now: bool = False) -> None:
-        """Ask it to save and stop, or end it now."""
+        """Ask it to save and stop, or kill it now."""
         ...
 
-    def said(self) -> str:
-        """The last thing it said."""
+    def last_output(self) -> str:
+        """The last line of its output."""
         ...
 
 
@@ -99,25 +99,25 @@ class Backend(Protocol):
     """Where cells run."""
 
     def slots(self) -> int:
-        """How many may run at the same time."""
+        """Maximum number of parallel jobs."""
         ...
 
     def start(self, root: Path, found: Status) -> Job:
-        """Start a cell, or go on with it."""
+        """Start or resume a cell."""
         ...
 
     def close(self, root: Path) -> None:
-        """Leave nothing behind."""
+        """Clean up."""
         ...
 
 
 @dataclass
 class Board:
-    """Where a sweep stands, for whoever shows it."""
+    """The progress of a sweep, for display."""
 
     total: int
     done: list[Status] = field(default_factory=list)
-    running: list[tuple[Status, Job, float]] = field(default_factory=list)  # and since when
+    running: list[tuple[Status, Job, float]] = field(default_factory=list)  # with start time
     waiting: list[Status] = field(default_factory=list)
     failed: dict[Cell, str] = field(default_factory=dict)
     stopping: bool = False
@@ -138,19 +138,19 @@ def run(
 ) -> Board:
     """Run all cells that are not done.
 
-    A run that fails is tried again from its last checkpoint; one that fails for good is reported
-    and the others go on.
+    A failed run is retried from its last checkpoint. If it keeps failing it is reported, and the
+    others continue.
 
     Args:
-        root: where run directories are made.
+        root: directory of the run directories.
         found: the cells.
         backend: where they run.
-        retries: how often a cell may fail before it is given up.
-        show: called with where the sweep stands, again and again.
+        retries: how often a failed cell is retried.
+        show: called repeatedly with the progress.
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C or SIGTERM, once all runs are saved; with a text if some
-            could not be.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM, once all runs are saved; with a message if
+            some could not be saved.
     """
     board = Board(len(found), [x for x in found if x.done], [], [x for x in found if not x.done])
     tries: dict[Cell, int] = {}
@@ -168,7 +168,7 @@ def run(
             if ended := _stop([job for _, job, _ in board.running]):
                 raise KeyboardInterrupt(f"{ended} could not save") from None
             raise
-        except BaseException:  # a mistake of ours costs nobody a run
+        except BaseException:  # after a bug, let all runs save
             _stop([job for _, job, _ in board.running])
             raise
         finally:
@@ -177,12 +177,12 @@ def run(
 
 
 def _start(root: Path, board: Board, backend: Backend) -> None:
-    """Start what waits, as far as there is room."""
+    """Start waiting cells while there are free slots."""
     while board.waiting and len(board.running) < backend.slots():
         cell = board.waiting.pop(0).cell
         try:
             here = status(root, cell)
-            if here.done:  # by another sweep, since
+            if here.done:  # meanwhile, by another sweep
                 board.done.append(here)
                 continue
             for left in directory.leftovers(root / cell.path):
@@ -193,7 +193,7 @@ def _start(root: Path, board: Board, backend: Backend) -> None:
 
 
 def _collect(root: Path, board: Board, tries: dict[Cell, int], retries: int) -> None:
-    """Take the jobs that ended off the board."""
+    """Remove finished jobs from the board."""
     for entry in list(board.running):
         before, job, _ = entry
         code, cell = job.poll(), before.cell
@@ -215,17 +215,17 @@ def _collect(root: Path, board: Board, tries: dict[Cell, int], retries: int) -> 
 
 
 def _reason(job: Job, code: int) -> str:
-    """Why a job failed: what it said last, unless it had no time to say anything."""
+    """Why a job failed: its signal, its last output or its exit status."""
     if code < 0:
         return f"ended by signal {-code} ({signal.strsignal(-code)})"
-    return job.said() or f"ended with status {code}"
+    return job.last_output() or f"ended with status {code}"
 
 
 def _stop(jobs: list[Job]) -> int:
-    """Let all save and stop; end those that take too long, or all after a second Ctrl-C.
+    """Let all jobs save and stop; kill slow ones, or all after a second Ctrl-C.
 
     Returns:
-        How many had to be ended.
+        How many had to be killed.
     """
     limit, asked, ended = time.monotonic() + PATIENCE, False, set[int]()
     running = jobs
@@ -250,7 +250,7 @@ def _stop(jobs: list[Job]) -> int:
 
 
 class _terminable:
-    """SIGTERM means the same as Ctrl-C."""
+    """Handle SIGTERM like Ctrl-C."""
 
     def __enter__(self) -> None:
         self.before = signal.signal(signal.SIGTERM, self._raise)
@@ -263,10 +263,10 @@ class _terminable:
 
 
 def write_down(root: Path, experiment: Experiment) -> None:
-    """Put the experiment beside its runs, where `disc report` finds it.
+    """Write the experiment to the sweep's directory, for `disc report`.
 
     Raises:
-        DiscError: nothing can be written there.
+        DiscError: the directory can't be written.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""A software renderer for MuJoCo environments: needs nothing but MuJoCo and NumPy.
+"""A software renderer for MuJoCo environments that needs only MuJoCo and NumPy.
 
-No display, OpenGL, EGL or OSMesa: `mj_multiRay` finds what each pixel shows and NumPy shades it,
-so that every machine draws the same picture.
+It uses no display, OpenGL, EGL or OSMesa: `mj_multiRay` finds the geom at each pixel and NumPy
+shades it, so that all machines render the same image.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 class Camera:
-    """Looks at the robot from its side and travels along with it, at a constant height."""
+    """Follows the robot from its side, at a constant height."""
 
     azimuth = 102.0  # degrees; at 90 MuJoCo looks along +y, at robots that run along +x
 
@@ -27,9 +27,9 @@ class Camera:
         self.pose = mujoco.MjData(model)
         mujoco.mj_forward(model, self.pose)
         torsos = [
-            *model.cam_bodyid[np.isin(model.cam_mode, [1, 2])],  # what the model itself tracks
+            *model.cam_bodyid[np.isin(model.cam_mode, [1, 2])],  # tracked by cameras
             *model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_FREE],
-            0,  # the world, which stays where it is
+            0,  # the world, which is fixed
         ]
         self.torso = int(torsos[0])
         filmed = model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE
@@ -44,7 +44,7 @@ class Camera:
         self.slope = math.tan(math.radians(model.vis.global_.fovy) / 2)
         self.distance = 1.2 * self.radius / self.slope
         flatness = max(0.0, 1.0 - 2.0 * size[2] / max(size))
-        self.elevation = -12.0 - 45.0 * flatness  # what lies flat is best seen from above
+        self.elevation = -12.0 - 45.0 * flatness  # flat models are viewed from above
 
     def lookat(self, data: Any) -> Floats:
         travelled = data.xpos[self.torso] - self.pose.xpos[self.torso]
@@ -52,16 +52,16 @@ class Camera:
 
 
 class RayCaster:
-    """Draws what an environment's model and data show.
+    """Renders an environment's model and data.
 
     Args:
         model: its MjModel.
-        data: its MjData, drawn as it is when `draw` is called.
-        width: of the picture.
-        height: of the picture.
+        data: its MjData; `draw` renders its current state.
+        width: of the image.
+        height: of the image.
     """
 
-    sun = np.array([-0.36, -0.48, 0.80])  # the direction to it, a unit vector
+    sun = np.array([-0.36, -0.48, 0.80])  # unit vector towards the sun
     sunlight, skylight = np.array([1.15, 1.07, 0.92]), np.array([0.22, 0.26, 0.34])
     horizon, zenith = np.array([0.72, 0.80, 0.86]), np.array([0.14, 0.30, 0.56])
 
@@ -72,9 +72,9 @@ class RayCaster:
         self.width, self.height, self.pixel = width, height, 2.0 * self.camera.slope / height
         self.tile = 2.0 ** math.floor(math.log2(self.camera.radius))  # metres
         color = model.geom_rgba[:, :3].astype(np.float64)
-        bare = np.all(color == 0.5, axis=1) & (model.geom_matid >= 0)  # as MuJoCo says "unset"
+        bare = np.all(color == 0.5, axis=1) & (model.geom_matid >= 0)  # MuJoCo's default
         color[bare] = model.mat_rgba[model.geom_matid[bare], :3]
-        self.color = color**2  # linear light, near enough; draw() takes the root again
+        self.color = color**2  # approximately linear light; draw() takes the root
 
         is_floor = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
         is_floor &= self.camera.pose.geom_xmat[:, 8] > 0.99  # faces up
@@ -90,7 +90,7 @@ class RayCaster:
         self.rays = self._rays(rows + 0.5, columns + 0.5)
 
     def draw(self) -> Frame:
-        """Shade the center of each pixel, then edges again, more finely."""
+        """Shade the centre of each pixel, then refine edges."""
         center = self.camera.lookat(self.data)
         color, label = self._shade(center, self.rays)
         edges = _edges(label.reshape(self.height, self.width))
@@ -103,31 +103,31 @@ class RayCaster:
         return image.astype(np.uint8).reshape(self.height, self.width, 3)
 
     def _rays(self, rows: Floats, columns: Floats) -> Floats:
-        """Return unit vectors from the eye through places of the image, counted in pixels."""
+        """Return unit vectors from the eye through positions in the image, in pixels."""
         along = (columns - self.width / 2)[:, None] * self.pixel * self.right
         down = (rows - self.height / 2)[:, None] * self.pixel * self.up
         return _unit(self.ahead + along - down)
 
     def _cast(self, eye: Floats, rays: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """Find the geom that each ray meets first, or -1, and how many ray lengths away."""
+        """Find the geom that each ray hits first, or -1, and its distance in ray lengths."""
         import mujoco
 
         count = len(rays)
         geom, distance = np.empty(count, np.int32), np.empty(count)
-        groups = np.array([1, 1, 1, 0, 0, 0], np.uint8)  # the geoms MuJoCo shows by default
+        groups = np.array([1, 1, 1, 0, 0, 0], np.uint8)  # geom groups that MuJoCo shows by default
         given = self.model, self.data, eye, rays.ravel(), groups, 1, -1, geom, distance
         try:
             mujoco.mj_multiRay(*given, None, count, 1e6)
-        except TypeError:  # older versions have no place for normals
+        except TypeError:  # older versions have no argument for normals
             mujoco.mj_multiRay(*given, count, 1e6)
         return geom, distance
 
     def _shade(self, center: Floats, rays: Floats) -> tuple[Floats, NDArray[np.int32]]:
-        """Compute linear colors, and labels that change where geoms and shadows end."""
+        """Compute linear colours, and labels that change at the edges of geoms and shadows."""
         eye = center - self.camera.distance * self.ahead
         geom, distance = self._cast(eye, rays)
         below = (self.level - eye[2]) / rays[:, 2]
-        floor = (geom < 0) & (below > 0.0)  # without end: robots outrun the floors of MuJoCo
+        floor = (geom < 0) & (below > 0.0)  # infinite: robots leave the floors of MuJoCo
         geom[floor], distance[floor] = self.floor, below[floor]
         height = 1.0 - np.exp(-3.0 * np.maximum(rays[:, 2:], 0.0))
         color = self.horizon + height * (self.zenith - self.horizon)
@@ -155,7 +155,7 @@ class RayCaster:
         return color, label
 
     def _normals(self, eye: Floats, rays: Floats, point: Floats) -> Floats:
-        """Compute normals, of any kind of surface, from where two slightly different rays land."""
+        """Compute normals of any surface, from the hits of two slightly shifted rays."""
 
         def shift(aside: Floats) -> Floats:
             other = rays + 1e-5 * aside
@@ -165,7 +165,7 @@ class RayCaster:
         return _unit(np.cross(shift(self.right), shift(self.up)))
 
     def _checkers(self, point: Floats, blur: Floats) -> Floats:
-        """Return the brightness of the floor's tiles, their borders as soft as a pixel is wide."""
+        """Return the brightness of the floor's tiles, with borders blurred over one pixel."""
         wave = 4.0 * np.abs((point[:, :2] / (2.0 * self.tile)) % 1.0 - 0.5) - 1.0
         wave = np.clip(wave * self.tile / (2.0 * self.pixel * blur), -1.0, 1.0)
         return 0.31 + 0.05 * wave[:, :1] * wave[:, 1:]

@@ -1,7 +1,7 @@
-"""Film a policy acting in a Gymnasium environment, on machines without a display too.
+"""Record videos of a policy in a Gymnasium environment; needs no display.
 
-MuJoCo environments are drawn by `disc.video.raycast`, which needs no graphics library; all
-other environments draw themselves.
+MuJoCo environments are rendered by `disc.video.raycast`, which needs no graphics library; all
+other environments use their own renderer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from disc import storage
-from disc.envs.contract import shut
+from disc.envs import contract
+from disc.envs.contract import Misbehaved
 from disc.types import DiscError
 from disc.video.raycast import Frame, RayCaster
 
@@ -31,12 +32,12 @@ GIF_SIZE = 360  # pixels; a larger frame is shrunk to fit
 
 
 class RenderError(DiscError, RuntimeError):
-    """This environment cannot be filmed here."""
+    """This environment cannot be recorded."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A finished video. `cut` says that `max_seconds` ended it: the last return is partial."""
+    """A finished video. `cut`: `max_seconds` ended it, so the last return is partial."""
 
     path: Path
     frames: int
@@ -58,17 +59,17 @@ def record(
     width: int = 480,
     height: int = 360,
 ) -> Recording:
-    """Play `act` in an environment and write what it looks like to `path` (.mp4 or .gif).
+    """Run `act` in an environment and record a video to `path` (.mp4 or .gif).
 
-    The video plays in real time and shows every n-th step, n being the least that keeps it
-    within `fps` frames a second (by default 30, or 25 for a GIF). Episode i starts from
-    `reset(seed=seed + i)`. `width` and `height` are for MuJoCo environments; others have a
-    size of their own.
+    The video plays in real time and shows every n-th step, with the smallest n that keeps it
+    within `fps` frames per second (by default 30, or 25 for a GIF). Episode i starts from
+    `reset(seed=seed + i)`. `width` and `height` apply to MuJoCo environments; others determine
+    their frame size.
     """
     path = Path(path)
     kind = path.suffix.lower()
     if kind not in MAX_FPS:
-        raise RenderError(f"A video's name must end in .mp4 or .gif, and {path.name!r} does not.")
+        raise RenderError(f"The name of a video must end in .mp4 or .gif, not {path.name!r}.")
     limit = MAX_FPS[kind] if fps is None else fps
     if min(episodes, max_seconds, limit) <= 0 or min(width, height) < 2:
         raise RenderError("episodes, max_seconds, fps, width and height must be positive.")
@@ -79,43 +80,42 @@ def record(
         stride = max(1, math.ceil(rate / limit - 1e-6))
         max_frames = max(1, round(max_seconds * rate / stride))
         returns: list[float] = []
-        frames = 0
-        cut = False
+        frames, step, cut = 0, 0, False
 
-        def attempt(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            try:
-                return call(*args, **kwargs)
-            except Exception as error:
-                raise RenderError(f"The environment raised while being filmed: {error}") from error
+        shape = env.observation_space.shape
 
         def play() -> Iterator[Frame]:
-            nonlocal frames, cut
+            nonlocal frames, cut, step
             for episode in range(episodes):
-                observation, _ = attempt(env.reset, seed=seed + episode)
-                returns.append(0.0)
                 step, done = 0, False
+                observation = contract.reset(env, shape, seed + episode)
+                returns.append(0.0)
                 while not done:
                     if step % stride == 0:
                         if cut := frames == max_frames:
                             return
                         yield draw()
                         frames += 1
-                    result = attempt(env.step, act(observation))
-                    observation, reward, terminated, truncated, _ = result
-                    returns[-1] += float(reward)
+                    result = contract.step(env, act(observation), shape)
+                    observation, reward, terminated, truncated = result
+                    returns[-1] += reward
                     step, done = step + 1, terminated or truncated
                 if frames == max_frames:
                     return
 
         path.parent.mkdir(parents=True, exist_ok=True)
         write = _write_mp4 if kind == ".mp4" else _write_gif
-        with storage.replace(path) as beside:
-            write(beside, play(), rate / stride)
+        try:
+            with storage.replace(path) as beside:
+                write(beside, play(), rate / stride)
+        except Misbehaved as error:
+            what = error.at(f"at step {step + 1}" if step else "at the start")
+            raise RenderError(f"The recording failed: {what}.") from error
     return Recording(path, frames, rate / stride, returns, renderer, cut)
 
 
 def check(env_factory: Callable[[str | None], Any]) -> None:
-    """Raise a `RenderError` if an environment can't be filmed."""
+    """Raise a `RenderError` if an environment can't be recorded."""
     with ExitStack() as stack:
         _open(stack, env_factory, 32, 32)
 
@@ -123,7 +123,7 @@ def check(env_factory: Callable[[str | None], Any]) -> None:
 def _open(
     stack: ExitStack, env_factory: Callable[[str | None], Any], width: int, height: int
 ) -> tuple[Any, Draw, RendererName]:
-    """Make the environment and a way of drawing it; `stack` closes both."""
+    """Make the environment and a function that renders it; `stack` closes both."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame reads these when imported
     display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if sys.platform == "linux" and not display:
@@ -132,18 +132,18 @@ def _open(
     model, data = (getattr(env.unwrapped, name, None) for name in ("model", "data"))
     mujoco = sys.modules.get("mujoco")  # an environment that uses it has imported it
     if mujoco and isinstance(model, mujoco.MjModel) and isinstance(data, mujoco.MjData):
-        stack.callback(shut, env, type(env.unwrapped).__name__)
+        stack.callback(contract.close, env, type(env.unwrapped).__name__)
         return env, RayCaster(model, data, width, height).draw, "raycast"
 
     name = env.spec.id if env.spec else type(env.unwrapped).__name__
-    shut(env, name)
+    contract.close(env, name)
     if "rgb_array" not in env.metadata.get("render_modes", []):
         raise RenderError(
-            f"{name} cannot be filmed because it does not draw itself: "
-            "choose an environment with 'rgb_array' among its render modes."
+            f"{name} cannot be recorded because it cannot render frames: "
+            "use an environment with 'rgb_array' among its render modes."
         )
     env = env_factory("rgb_array")
-    stack.callback(shut, env, name)
+    stack.callback(contract.close, env, name)
 
     def draw() -> Frame:
         try:
@@ -151,13 +151,13 @@ def _open(
             rows, columns = (size // 2 * 2 for size in frame.shape[:2])
             return np.ascontiguousarray(frame[:rows, :columns, :3])
         except Exception as error:
-            raise RenderError(f"{name} failed to draw itself: {error}") from error
+            raise RenderError(f"{name} failed to render a frame: {error}") from error
 
     return env, draw, "environment"
 
 
 def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
-    """Write H.264 in the pixel format that every browser and player knows."""
+    """Write H.264 in the pixel format that all browsers and players support."""
     import imageio_ffmpeg
 
     first = next(frames)
@@ -175,7 +175,7 @@ def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
 
 
 def _write_gif(path: Path, frames: Iterator[Frame], fps: float) -> None:
-    """Write a looping GIF; its clock counts hundredths, so some frames last one more."""
+    """Write a looping GIF; frame durations are rounded to hundredths of a second."""
     from PIL import Image
 
     images = []

@@ -25,8 +25,8 @@ def noise() -> Any:
 
 
 @pytest.mark.parametrize(("target", "bound"), [(1.0, False), (1e2, True)])
-def test_value_steps_are_plain_k_fac(target: float, bound: bool) -> None:
-    """With scores of N(V, 1) at the outcomes V + noise, whatever the targets are."""
+def test_value_steps_match_explicit_k_fac(target: float, bound: bool) -> None:
+    """The scores are those of N(V, 1) at V + noise, independent of the targets."""
     rows = sampled(target=target)
     x, wanted = column(rows, "observation"), column(rows, "target")
     plain, losses, nus = Plain(value()), [], []
@@ -63,7 +63,7 @@ def test_value_steps_lower_the_loss() -> None:
 @pytest.mark.parametrize("feature", [None, 0.0, 1.0])
 @pytest.mark.parametrize("target", [0.0, 1e4])
 def test_value_steps_stay_finite(feature: float | None, target: float) -> None:
-    """With huge targets, and with inputs of which every one is the same."""
+    """With huge targets and with constant inputs."""
     rows = sampled(target=target)
     if feature is not None:
         rows = rows._replace(observation=jnp.full((N, S), jnp.float32(feature)))
@@ -87,7 +87,7 @@ def observed(state: Any) -> Any:
     return acktr.observe(CONFIG, state, rollout)
 
 
-def test_an_update_moves_both_networks_and_the_step_size() -> None:
+def test_update_moves_both_networks_and_the_step_size() -> None:
     state = acktr.init(CONFIG, SPEC, 1, 0)
     assert state.step_size == CONFIG.step_size
     for iteration in range(1, 4):

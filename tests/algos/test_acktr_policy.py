@@ -19,14 +19,14 @@ from tests.support.plain import tanh_slope
 
 
 def loss(plain: Plain, rows: Rows) -> Any:
-    """−mean(Â log π), less a constant."""
+    """−mean(Â log π), up to a constant."""
     mean, _ = plain.forward(column(rows, "observation"), np.tanh)
     z = (column(rows, "action") - mean) / np.exp(plain.free)
     return -np.mean(column(rows, "advantage") * np.sum(-0.5 * z**2 - plain.free, axis=1))
 
 
 def differentiate(plain: Plain, rows: Rows) -> tuple[Any, Any]:
-    """The gradient of the loss, layer by layer and then of log σ, and the scores."""
+    """The gradient of the loss by layer, then by log σ, and the scores."""
     x, advantage = column(rows, "observation"), column(rows, "advantage")[:, None]
     z = column(rows, "action") - plain.forward(x, np.tanh)[0]
     precision = np.exp(-2.0 * plain.free)
@@ -35,7 +35,7 @@ def differentiate(plain: Plain, rows: Rows) -> tuple[Any, Any]:
     return [*gradient, -np.mean(advantage * (z**2 * precision - 1.0), axis=0)], scores
 
 
-def test_the_gradient_by_hand_is_that_of_the_loss() -> None:
+def test_reference_gradient_matches_finite_differences() -> None:
     """Central differences in every parameter."""
     rows, plain, shift = sampled(), Plain(policy().mean, policy().log_std), 1e-6
     gradient, _ = differentiate(plain, rows)
@@ -49,8 +49,8 @@ def test_the_gradient_by_hand_is_that_of_the_loss() -> None:
 
 
 @pytest.mark.parametrize(("scale", "bound"), [(0.3, False), (1e3, True)])
-def test_policy_steps_are_plain_k_fac(scale: float, bound: bool) -> None:
-    """Four of them: two with the factors of the first batch, two with those of three."""
+def test_policy_steps_match_explicit_k_fac(scale: float, bound: bool) -> None:
+    """Four steps: two with the factors of the first batch, two with those of three batches."""
     rows, rate = sampled(scale), 0.2
     learner = kfac.init(policy(), policy().mean)
     plain = Plain(policy().mean, policy().log_std, fisher=2.0)
@@ -67,8 +67,8 @@ def test_policy_steps_are_plain_k_fac(scale: float, bound: bool) -> None:
             assert_close(measured[name], x, atol=1e-4 * scale)
 
 
-def test_the_fisher_matrix_of_log_std_is_two() -> None:
-    """E[(∂ log π / ∂ log σ)²] by Gauss and Hermite's rule; nothing in common with the mean's."""
+def test_fisher_matrix_of_log_std_is_two() -> None:
+    """E[(∂ log π / ∂ log σ)²] by Gauss–Hermite quadrature; no cross terms with the mean."""
     z, weight = np.polynomial.hermite_e.hermegauss(12)
     weight = weight / np.sum(weight)
     mean, log_std = jnp.float32([0.7, -0.2]), jnp.float32([-0.4, 0.3])
@@ -93,7 +93,7 @@ def predicted_kl(bases: Any, gradient: Any, damping: float, rate: float) -> Any:
     return rate**2 * total
 
 
-def test_an_absurd_advantage_moves_the_policy_no_further_than_allowed() -> None:
+def test_huge_advantages_do_not_exceed_the_kl_limit() -> None:
     rows, rate = sampled(scale=1e6), 0.5
     learner, x = kfac.init(policy(), policy().mean), column(rows, "observation")
     for _ in range(5):
@@ -114,8 +114,8 @@ def test_an_absurd_advantage_moves_the_policy_no_further_than_allowed() -> None:
 
 @pytest.mark.parametrize("feature", [0.0, 1.0])
 @pytest.mark.parametrize("scale", [0.0, 1.0])
-def test_a_policy_step_stays_finite(feature: float, scale: float) -> None:
-    """Without advantages, and with inputs of which every one is the same."""
+def test_policy_steps_stay_finite(feature: float, scale: float) -> None:
+    """With zero advantages and with constant inputs."""
     rows = sampled(scale)._replace(observation=jnp.full((N, S), jnp.float32(feature)))
     learner = kfac.init(policy(), policy().mean)
     for _ in range(5):
@@ -125,7 +125,7 @@ def test_a_policy_step_stays_finite(feature: float, scale: float) -> None:
         assert_equal_trees(learner.parameters, policy())
 
 
-# Its step size
+# The step size
 
 
 @pytest.mark.parametrize(
@@ -146,5 +146,7 @@ def test_a_policy_step_stays_finite(feature: float, scale: float) -> None:
         (0.3, np.nan, 0.3),
     ],
 )
-def test_adapt_at_its_thresholds_and_bounds(step_size: float, kl: float, wanted: float) -> None:
+def test_step_size_adapts_at_its_thresholds_and_bounds(
+    step_size: float, kl: float, wanted: float
+) -> None:
     assert acktr.adapt(step_size, kl, target=0.002) == pytest.approx(wanted, rel=1e-12)

@@ -1,4 +1,4 @@
-"""DDPG's gradient steps against slopes in numpy, its state and its options."""
+"""DDPG's gradient steps against finite differences in NumPy, its state and its options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ step = compiled(ddpg.learn)
 
 
 def seen(x: Any) -> Any:
-    """Observations as the networks see them; some are held."""
+    """Normalised observations, some of them clipped."""
     result = (np.asarray(x, float) - MEAN) / np.sqrt(VARIANCE)
     assert 0 < np.sum(np.abs(result) > 5.0) < result.size
     return np.minimum(np.maximum(result, -5.0), 5.0)
@@ -41,7 +41,7 @@ def seen(x: Any) -> Any:
 # The gradient step
 
 
-def test_the_critics_gradient_and_its_decay() -> None:
+def test_critic_gradient_includes_weight_decay() -> None:
     before, rows = learned(), doubles(batch())
     after, measured = step(CONFIG, before, batch(), KEY, SCALE)
     plain, x = doubles(before), seen(rows.next_observation)
@@ -64,7 +64,7 @@ def test_the_critics_gradient_and_its_decay() -> None:
     assert_close(measured["train/q"], np.mean(q(critics[0], rows.observation, rows.action, 1)))
 
 
-def test_the_policys_gradient_is_by_the_moved_critic() -> None:
+def test_policy_gradient_uses_the_updated_critic() -> None:
     before, x = learned(), seen(batch().observation)
     after, measured = step(CONFIG, before, batch(), KEY, SCALE)
     critic = doubles(after.value.parameters[0])
@@ -105,7 +105,7 @@ def assert_fresh(network: Any, shapes: Any) -> None:
     assert np.max(np.abs(head.weight)) > 1e-3
 
 
-def test_a_fresh_state() -> None:
+def test_initial_state_has_expected_networks_and_targets() -> None:
     """The action enters the critic's second layer."""
     state = ddpg.init(CONFIG, SPEC, 1, 0)
     found = state.learned
@@ -117,14 +117,14 @@ def test_a_fresh_state() -> None:
     assert set(state.parameters()) == {"policy", "value"}
 
 
-def test_a_run_from_other_networks_has_its_targets_there() -> None:
+def test_targets_start_at_the_loaded_networks() -> None:
     state, other = ddpg.init(CONFIG, SPEC, 1, 0), learned()
     state = assert_starts_from(state, other)
     networks = Targets(other.policy.parameters, other.value.parameters)
     assert_equal_trees(state.learned.targets, networks)
 
 
-def test_observing_moves_the_statistics() -> None:
+def test_observe_updates_the_observation_statistics() -> None:
     state, rows = ddpg.init(CONFIG, SPEC, 1, 0), rollout(12)
     state = ddpg.observe(CONFIG, state, rows)
     assert_close(state.normalizer.observation.mean, np.mean(rows.observation, axis=0))
@@ -133,7 +133,7 @@ def test_observing_moves_the_statistics() -> None:
     assert not np.any(normalize.scale(state.normalizer).mean == 0.0)
 
 
-def test_the_policy_acts_on_observations_normalised_and_held() -> None:
+def test_policy_acts_on_normalised_and_clipped_observations() -> None:
     state, x = settled(), np.asarray(batch().observation)
     wanted = np.tanh(run(doubles(learned().policy.parameters), seen(x)))
     acting = ddpg.act(CONFIG, SPEC, state)
@@ -156,6 +156,6 @@ def test_the_policy_acts_on_observations_normalised_and_held() -> None:
         {"horizon": 150},
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_raise(options: dict[str, Any]) -> None:
     with pytest.raises(DiscError, match=f"^{next(iter(options))} must be"):
         Config(**options)

@@ -1,4 +1,4 @@
-"""DDPG's noise on its policy's parameters, and the spread that follows it."""
+"""DDPG's parameter noise and its adaptive standard deviation."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def perturbed(spread: float = 0.3, run: int = 5) -> Perturbed:
 
 
 def moved(policy: Perturbed, *name: int) -> Any:
-    """What the noise added to all weights and biases."""
+    """The noise added to all weights and biases."""
     other = policy.episode(*name)
     pairs = zip((*other.weights, *other.biases), (*policy.weights, *policy.biases), strict=True)
     return np.concatenate([np.ravel(new - old) for new, old in pairs])
 
 
-def test_noise_is_named_by_run_lane_and_episode() -> None:
+def test_noise_depends_on_run_lane_and_episode() -> None:
     policy, name = perturbed(), (0, 1, 2)
     first = moved(policy, *name)
     np.testing.assert_array_equal(first, moved(perturbed(), *name))
@@ -45,7 +45,7 @@ def test_noise_is_named_by_run_lane_and_episode() -> None:
             assert np.all(np.abs(one - other) > 1e-6)
 
 
-def test_noise_has_the_spread_and_leaves_the_normalisation_alone() -> None:
+def test_noise_has_the_given_std_and_skips_layer_normalisation() -> None:
     policy = perturbed(0.3)
     values = np.concatenate([moved(policy, 0, 0, n) for n in range(200)])
     assert np.mean(values) == pytest.approx(0.0, abs=0.01)
@@ -57,8 +57,8 @@ def test_noise_has_the_spread_and_leaves_the_normalisation_alone() -> None:
     assert not np.any(moved(perturbed(0.0), 0, 0, 1))
 
 
-def test_every_episode_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same in all batches that it runs through; rows are what that policy does."""
+def test_each_episode_has_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in all batches of the episode; rows hold the perturbed policy's actions."""
     env = Environments(Maker(Wide), 2)
     env.reset(3, 0)
     state = dataclasses.replace(ddpg.init(CONFIG, env.spec, 2, 3), spread=1.0)
@@ -90,14 +90,14 @@ def test_every_episode_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert min(episodes) > 3
 
 
-def test_the_spread_grows_by_a_hundredth_or_shrinks() -> None:
+def test_noise_std_grows_or_shrinks_by_one_percent() -> None:
     assert ddpg.adapt(0.5, 0.1, 0.2) == pytest.approx(0.5 * 1.01)
     assert ddpg.adapt(0.5, 0.3, 0.2) == pytest.approx(0.5 / 1.01)
     assert ddpg.adapt(ddpg.adapt(0.5, 0.1, 0.2), 0.3, 0.2) == pytest.approx(0.5)
 
 
 def measured(state: State, spread: float, count: int) -> tuple[State, list[float]]:
-    """Distances of so many draws; the key moves on."""
+    """Distances of `count` draws, each with a new key."""
     scale, distances = normalize.scale(state.normalizer), []
     for _ in range(count):
         key, distance = ddpg.measure_noise(
@@ -109,8 +109,8 @@ def measured(state: State, spread: float, count: int) -> tuple[State, list[float
     return state, distances
 
 
-def test_the_distance_is_that_of_actions_with_noise() -> None:
-    """Its mean square, against as many policies of episodes on all stored observations."""
+def test_noise_distance_matches_that_of_perturbed_policies() -> None:
+    """Mean squares agree with those of 300 perturbed policies on all stored observations."""
     state = settled()
     x, clean = np.asarray(rollout(12).observation), ddpg.act(CONFIG, SPEC, state)
     means, wanted = [], []
@@ -127,7 +127,7 @@ def test_the_distance_is_that_of_actions_with_noise() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.01, 1.5])
-def test_the_spread_settles_where_noise_moves_actions_by_its_goal(spread: float) -> None:
+def test_noise_std_settles_at_the_target_action_distance(spread: float) -> None:
     state, distances = settled(), []
     for _ in range(600):
         state, (distance,) = measured(state, spread, 1)
@@ -137,10 +137,10 @@ def test_the_spread_settles_where_noise_moves_actions_by_its_goal(spread: float)
 
 
 @pytest.mark.parametrize(("noise", "ready"), [(0.2, True), (0.2, False), (0.0, True)])
-def test_an_update_adapts_the_spread(
+def test_update_adapts_the_noise_std(
     noise: float, ready: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, after its gradient steps; not while there are none, and not if there is no noise."""
+    """Once, after the gradient steps; not without gradient steps or without noise."""
     after = dataclasses.replace(settled(), iteration=1, spread=noise)
     found: dict[str, float] = {"train/q": 1.0} if ready else {}
     monkeypatch.setattr(off_policy, "improve", lambda *_: (after, dict(found)))

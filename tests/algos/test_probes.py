@@ -1,4 +1,4 @@
-"""Each algorithm learns what is known: values and best actions of small environments."""
+"""Each algorithm learns the known values and best actions of small environments."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "horizon": 512,
         "chunk_length": 8,
         "path_length": 4,
-        "path_stride": 1,  # else values are learned only where paths start
-        "residual_clip": 10.0,  # a clipped residual learns something nearer to a median
+        "path_stride": 1,  # otherwise values are learned only where paths start
+        "residual_clip": 10.0,  # a clipped residual gives values closer to the median
         "batch_chunks": 16,
         "replay_chunks": 256,
         "widths": (16, 16),
@@ -87,7 +87,7 @@ def trained(algorithm: str, env: Any, steps: int, **options: Any) -> Agent:
 
 
 def value(agent: Agent, observation: float) -> float:
-    """V in the environment's own units; off-policy, Q of what the policy does."""
+    """V in unnormalised rewards; for off-policy algorithms, Q of the policy's action."""
     if agent.algorithm.NAME in OFF_POLICY_NAMES:
         return action_value(agent, observation)
     value = agent.state.value.parameters
@@ -100,7 +100,7 @@ def value(agent: Agent, observation: float) -> float:
 
 
 def action_value(agent: Agent, observation: float) -> float:
-    """The least Q(s, π(s)), the mean over 500 actions where they are sampled."""
+    """The critics' minimum Q(s, π(s)), averaged over 500 actions, which may be sampled."""
     x = np.full((500, 1), observation, np.float32)
     action, _ = agent.predict(x)
     critics = agent.state.value.parameters
@@ -122,20 +122,20 @@ def algorithm(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_a_reward_is_the_value(algorithm: str) -> None:
+def test_value_of_a_one_step_episode_is_its_reward(algorithm: str) -> None:
     agent = trained(algorithm, probes.Signal, 8_192)
     assert value(agent, 1.0) == pytest.approx(1.0, abs=0.1)
     assert value(agent, -1.0) == pytest.approx(-1.0, abs=0.1)
 
 
-def test_a_later_reward_is_discounted(algorithm: str) -> None:
+def test_later_reward_is_discounted(algorithm: str) -> None:
     agent = trained(algorithm, probes.Delay, 12_288, gamma=0.5)
     assert value(agent, 1.0) == pytest.approx(1.0, abs=0.08)
     assert value(agent, 0.0) == pytest.approx(0.5, abs=0.08)
 
 
-def test_a_constant_reward_does_not_blow_up(algorithm: str) -> None:
-    """The return has no variance: the normalised reward, where there is one, is held at 10."""
+def test_constant_reward_does_not_blow_up_the_value(algorithm: str) -> None:
+    """The return has no variance: normalised rewards, if used, are clipped at 10."""
     agent = trained(algorithm, probes.One, 8_192)
     scale = normalize.scale(agent.state.normalizer)
     if algorithm in ("trust-pcl", *OFF_POLICY_NAMES):
@@ -144,34 +144,34 @@ def test_a_constant_reward_does_not_blow_up(algorithm: str) -> None:
         assert value(agent, 0.0) * float(scale.reward) == pytest.approx(10.0, rel=0.1)
 
 
-def test_time_limits_bootstrap(algorithm: str) -> None:
-    """A reward of 1 for ever is worth 1/(1−γ), though the episodes are cut after five steps."""
+def test_values_bootstrap_at_time_limits(algorithm: str) -> None:
+    """A constant reward of 1 is worth 1/(1−γ), although episodes are cut after five steps."""
     agent = trained(algorithm, probes.Cycle, 16_384, gamma=0.8)
     assert value(agent, 0.0) == pytest.approx(5.0, rel=0.1)
 
 
-def test_time_limits_as_terminal_states_are_worth_less(algorithm: str) -> None:
+def test_values_are_lower_if_time_limits_are_terminal(algorithm: str) -> None:
     agent = trained(algorithm, probes.Cycle, 16_384, gamma=0.8, bootstrap_time_limits=False)
     assert value(agent, 0.0) < 3.5
 
 
-def test_the_best_action(algorithm: str) -> None:
+def test_best_action_is_learned(algorithm: str) -> None:
     agent = trained(algorithm, probes.Target, 32_768)
     actions, _ = agent.predict(np.zeros((500, 1)))
     assert np.mean(actions) == pytest.approx(0.5, abs=0.1)
 
 
-def test_the_best_action_depends_on_the_observation(algorithm: str) -> None:
+def test_best_action_for_each_observation_is_learned(algorithm: str) -> None:
     agent = trained(algorithm, probes.Follow, 32_768)
     assert_follows(agent)
 
 
-def test_paths_laid_end_to_end_teach_the_same() -> None:
+def test_trust_pcl_learns_from_paths_laid_end_to_end() -> None:
     agent = trained("trust-pcl", probes.Follow, 32_768, path_stride=None)
     assert_follows(agent)
 
 
 @pytest.mark.parametrize("algorithm", ["disc", "acktr", "trust-pcl", "ddpg", "sac"])
-def test_several_environments(algorithm: str) -> None:
+def test_learning_works_with_several_environments(algorithm: str) -> None:
     agent = trained(algorithm, probes.Follow, 32_768, num_envs=4)
     assert_follows(agent)

@@ -1,4 +1,4 @@
-"""SAC's gradient steps against slopes of its losses, written out in numpy."""
+"""SAC's gradient steps against finite differences of its losses in NumPy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def policy(log_std: float = -0.5) -> Any:
 
 
 def learned(config: Config, log_alpha: float = -0.7) -> Learned:
-    """At rest; the targets are elsewhere than the critics."""
+    """Fresh optimisers; the targets differ from the critics."""
     first = config.form == "2018"
     critics = Critics(
         (layers(3, *CRITIC), layers(13, *CRITIC)), layers(4, *VALUE) if first else None
@@ -55,7 +55,7 @@ def learned(config: Config, log_alpha: float = -0.7) -> Learned:
 
 
 def sampled(policy: Any, x: Any, key: jax.Array) -> tuple[Any, Any]:
-    """Actions and their log-density, number by number."""
+    """Actions and their log densities, element by element."""
     both, noise = run(policy, x), np.asarray(jax.random.normal(key, (len(x), D)), float)
     action, log_pi = np.zeros((len(x), D)), np.zeros(len(x))
     for m, d in np.ndindex(len(x), D):
@@ -68,7 +68,7 @@ def sampled(policy: Any, x: Any, key: jax.Array) -> tuple[Any, Any]:
 
 
 def goal(config: Config, before: Any, rows: Any, alpha: float) -> Any:
-    """The critics' y."""
+    """The critics' target y."""
     x = rows.next_observation
     if config.form == "2018":
         following = run(before.target, x)[:, 0]
@@ -79,13 +79,13 @@ def goal(config: Config, before: Any, rows: Any, alpha: float) -> Any:
 
 
 def soft_values(before: Any, rows: Any) -> Any:
-    """What V of the first form should be."""
+    """The target of V in the 2018 form."""
     action, log_pi = sampled(before.policy.parameters, rows.observation, FOR_VALUE)
     return least(before.value.parameters.q, rows.observation, action) - log_pi
 
 
 @pytest.mark.parametrize("config", [AUTOMATIC, FIRST])
-def test_the_critics_gradient(config: Config) -> None:
+def test_critic_gradient_matches_finite_differences(config: Config) -> None:
     before, rows = learned(config), doubles(batch())
     after, measured = step(config, before, batch(), KEY, IDENTITY)
     plain = doubles(before)
@@ -103,7 +103,7 @@ def test_the_critics_gradient(config: Config) -> None:
 
 
 @pytest.mark.parametrize("config", [AUTOMATIC, FIRST])
-def test_the_policys_gradient_is_by_the_moved_critics(config: Config) -> None:
+def test_policy_gradient_uses_the_updated_critics(config: Config) -> None:
     before, rows = learned(config), doubles(batch())
     after, measured = step(config, before, batch(), KEY, IDENTITY)
     alpha = 1.0 if config.form == "2018" else math.exp(-0.7)
@@ -136,9 +136,7 @@ def test_targets_move_by_tau(config: Config) -> None:
 
 
 @pytest.mark.parametrize(("log_std", "rises"), [(-4.0, True), (-0.5, False)])
-def test_the_temperature_rises_while_entropy_is_short_of_minus_d(
-    log_std: float, rises: bool
-) -> None:
+def test_temperature_rises_while_entropy_is_below_target(log_std: float, rises: bool) -> None:
     before = learned(AUTOMATIC)._replace(policy=optim.init(policy(log_std)))
     after, measured = step(AUTOMATIC, before, batch(), KEY, IDENTITY)
     x = np.asarray(batch().observation, float)
@@ -149,7 +147,7 @@ def test_the_temperature_rises_while_entropy_is_short_of_minus_d(
     assert_close(measured["train/entropy"], entropy)
 
 
-def test_the_temperature_of_the_first_form_stays_one() -> None:
+def test_temperature_of_the_2018_form_stays_one() -> None:
     now = learned(FIRST)
     for _ in range(3):
         now, measured = step(FIRST, now, batch(), KEY, IDENTITY)
@@ -157,8 +155,8 @@ def test_the_temperature_of_the_first_form_stays_one() -> None:
     assert_equal_trees(now.temperature, optim.init(jnp.zeros(())))
 
 
-def test_the_entropy_settles_at_its_target() -> None:
-    """One step, reward −3 Σ(a − ½)²: π ∝ exp(reward/α) there has σ² = α/6 and entropy log 2πeσ²."""
+def test_entropy_settles_at_its_target() -> None:
+    """One step, reward −3 Σ(a − ½)²: π ∝ exp(reward/α) has σ² = α/6 and entropy log 2πeσ²."""
     config = Config(**OPTIONS, target_entropy=-1.0)
     critics = Critics((layers(1, (S + D, 64), (64, 1)), layers(2, (S + D, 64), (64, 1))), None)
     now = sac.rest(layers(3, (S, 2 * D)), critics, jnp.zeros(()))
@@ -180,7 +178,7 @@ def test_the_entropy_settles_at_its_target() -> None:
 
 
 @pytest.mark.parametrize(("log_std", "held"), [(50.0, 2.0), (-50.0, -20.0), (-1.0, -1.0)])
-def test_log_std_is_held_within_its_range(log_std: float, held: float) -> None:
+def test_log_std_is_clamped(log_std: float, held: float) -> None:
     head = Linear(jnp.zeros((S, 2 * D)), jnp.float32([0.0] * D + [log_std] * D))
     action, log_pi = draw((head,), jnp.ones((B, S)), KEY)
     noise = np.asarray(jax.random.normal(KEY, (B, D)), float)
@@ -190,7 +188,7 @@ def test_log_std_is_held_within_its_range(log_std: float, held: float) -> None:
     assert_close(log_pi, np.sum(density, axis=1))
 
 
-def test_the_policy_acts_as_it_was_trained() -> None:
+def test_numpy_policy_matches_the_trained_network() -> None:
     config, x = AUTOMATIC, np.asarray(batch().observation)
     state = sac.init(config, SPEC, 1, 0)
     acting = sac.act(config, SPEC, state)
@@ -201,7 +199,7 @@ def test_the_policy_acts_as_it_was_trained() -> None:
     assert_close(acting.predict(x)[0], mean)
 
 
-def test_the_first_steps_are_random() -> None:
+def test_first_steps_are_random() -> None:
     state = sac.init(AUTOMATIC, SPEC, 1, 0)
     assert type(sac.explore(AUTOMATIC, SPEC, state)).__name__ == "Uniform"
     state = sac.observe(AUTOMATIC, state, rollout(4))
@@ -209,7 +207,7 @@ def test_the_first_steps_are_random() -> None:
 
 
 @pytest.mark.parametrize("form", ["automatic", "2018"])
-def test_a_fresh_state(form: str) -> None:
+def test_initial_state_has_expected_networks_and_targets(form: str) -> None:
     state = sac.init(Config(**OPTIONS, form=form), SPEC, 1, 0)
     found = state.learned
     assert [x.weight.shape for x in found.policy.parameters] == [(S, 5), (5, 4), (4, 2 * D)]
@@ -223,7 +221,7 @@ def test_a_fresh_state(form: str) -> None:
     assert set(state.parameters()) == {"policy", "value", "temperature"}
 
 
-def test_a_run_from_other_networks_has_its_targets_there() -> None:
+def test_targets_start_at_the_loaded_networks() -> None:
     state, other = sac.init(AUTOMATIC, SPEC, 1, 0), learned(AUTOMATIC)
     state = assert_starts_from(state, other, "temperature")
     assert_equal_trees(state.learned.target, other.value.parameters.q)
@@ -242,7 +240,7 @@ def test_a_run_from_other_networks_has_its_targets_there() -> None:
         ("2018", "HumanoidStandup-v5", 100.0),
     ],
 )
-def test_the_reward_scale_suits_the_task(form: str, task: str, wanted: float) -> None:
+def test_reward_scale_defaults_to_that_of_the_task(form: str, task: str, wanted: float) -> None:
     assert Config(form=form).for_task(task).reward_scale == wanted
     assert Config(form=form, reward_scale=7.0).for_task(task).reward_scale == 7.0
 
@@ -260,6 +258,6 @@ def test_the_reward_scale_suits_the_task(form: str, task: str, wanted: float) ->
         {"updates_per_step": 0.5},
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_raise(options: dict[str, Any]) -> None:
     with pytest.raises(DiscError, match=f"^{next(iter(options))} must be"):
         Config(**options)

@@ -1,4 +1,4 @@
-"""SQL's gradient steps against slopes and triple loops in numpy."""
+"""SQL's gradient steps against finite differences and triple loops in NumPy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ step = compiled(sql.learn)
 
 
 def learned(updates: int = 0) -> Learned:
-    """At rest after so many updates; the targets are elsewhere than the critics."""
+    """Fresh optimisers with this update count; the targets differ from the critics."""
     found = sql.rest(layers(14, *POLICY), (layers(3, *CRITIC), layers(13, *CRITIC)))
     elsewhere = layers(16, *CRITIC), layers(17, *CRITIC)
     return found._replace(target=elsewhere, updates=jnp.int32(updates))
@@ -47,8 +47,8 @@ def learned(updates: int = 0) -> Learned:
 # The critics
 
 
-def test_the_critics_gradient() -> None:
-    """Towards c·r + γ log ∫ exp min Q̄, by five uniform actions in a square of area 4."""
+def test_critic_gradient_matches_finite_differences() -> None:
+    """The target is c·r + γ log ∫ exp min Q̄, from five uniform actions in a square of area 4."""
     before, rows = learned(), doubles(batch())
     after, measured = step(CONFIG, before, batch(), KEY, IDENTITY)
     plain, x = doubles(before), rows.next_observation
@@ -77,7 +77,7 @@ def test_targets_are_copied_at_every_third_step_only() -> None:
 
 
 def log_density(critics: Any, x: Any, action: Any) -> float:
-    """Of one action before the tanh, less a constant."""
+    """Of one action before the tanh, up to a constant."""
     value = min(q(critic, x[None], action[None])[0] for critic in critics)
     return value + sum(math.log(1.0 - a**2 + 1e-6) for a in action)
 
@@ -86,7 +86,7 @@ def score(critics: Any, x: Any, action: Any) -> Any:
     return differences(lambda a: log_density(critics, x, a), action)
 
 
-def test_the_score_is_the_slope_of_the_log_density() -> None:
+def test_score_is_the_gradient_of_the_log_density() -> None:
     critics, x = learned().value.parameters, batch().observation
     actions = np.float32(np.random.default_rng(2).uniform(-0.98, 0.98, (B, F, D)))
     slopes = jax.jit(jax.grad(sql.log_density, argnums=2, has_aux=True))
@@ -106,7 +106,7 @@ def sampled(policy: Any, x: Any, noise: Any) -> Any:
 
 
 def direction(fixed: Any, moved: Any, scores: Any) -> Any:
-    """φ of one state's moved particles, one pair after the other."""
+    """φ of one state's moved particles, pair by pair."""
     square = np.zeros((len(fixed), len(moved)))
     for i, j in np.ndindex(square.shape):
         square[i, j] = sum((fixed[i, d] - moved[j, d]) ** 2 for d in range(D))
@@ -122,8 +122,8 @@ def direction(fixed: Any, moved: Any, scores: Any) -> Any:
     return phi
 
 
-def test_the_policys_gradient_moves_particles_by_steins_direction() -> None:
-    """−mean Jᵀφ, φ by the moved critics and by where the particles were."""
+def test_policy_gradient_follows_the_stein_direction() -> None:
+    """−mean Jᵀφ, with φ from the updated critics and the old particles."""
     before, x = learned(), np.asarray(batch().observation, float)
     after, measured = step(CONFIG, before, batch(), KEY, IDENTITY)
     critics, start = doubles(after.value.parameters), doubles(before.policy.parameters)
@@ -149,8 +149,8 @@ def test_the_policys_gradient_moves_particles_by_steins_direction() -> None:
 BEST = Spec(1, 1, (1,), (1,), np.float32([-1.0]), np.float32([1.0]))
 
 
-def test_the_sampler_comes_to_sample_from_exp_q() -> None:
-    """One step, reward −30 (a − ½)²: about N(½, 1/60), and as published times 1 − a²."""
+def test_sampler_learns_to_sample_from_exp_q() -> None:
+    """One step, reward −30 (a − ½)²: about N(½, 1/60), times 1 − a² as published."""
     config = Config(
         widths=(32, 32),
         learning_rate=3e-3,
@@ -190,8 +190,8 @@ def test_the_sampler_comes_to_sample_from_exp_q() -> None:
 # The state
 
 
-def test_acting_always_samples() -> None:
-    """Bounds of −1 … 3: tanh(f(s, noise)), doubled and moved by 1."""
+def test_policy_always_samples() -> None:
+    """Bounds of −1 to 3: 1 + 2 tanh(f(s, noise))."""
     spec = SPEC._replace(action_low=np.float32([-1, -1]), action_high=np.float32([3, 3]))
     state, x = sql.init(CONFIG, spec, 1, 0), np.asarray(batch().observation)
     acting = sql.act(CONFIG, spec, state)
@@ -207,7 +207,7 @@ def test_acting_always_samples() -> None:
     assert_close([explore(x[b], noise[b])[0] for b in range(B)], wanted)
 
 
-def test_a_fresh_state() -> None:
+def test_initial_state_has_expected_networks_and_targets() -> None:
     state = sql.init(CONFIG, SPEC, 1, 0)
     found = state.learned
     assert [x.weight.shape for x in found.policy.parameters] == list(POLICY)
@@ -220,7 +220,7 @@ def test_a_fresh_state() -> None:
     assert set(state.parameters()) == {"policy", "value"}
 
 
-def test_a_run_from_other_networks_has_its_targets_there() -> None:
+def test_targets_start_at_the_loaded_networks() -> None:
     state, other = sql.init(CONFIG, SPEC, 1, 0), learned(5)
     state = assert_starts_from(state, other)
     assert_equal_trees(state.learned.target, other.value.parameters)
@@ -243,7 +243,7 @@ def test_a_run_from_other_networks_has_its_targets_there() -> None:
         ("Pendulum-v1", 1.0),
     ],
 )
-def test_the_reward_scale_suits_the_task(task: str, wanted: float) -> None:
+def test_reward_scale_defaults_to_that_of_the_task(task: str, wanted: float) -> None:
     assert Config().for_task(task).reward_scale == wanted
     assert Config(reward_scale=7.0).for_task(task).reward_scale == 7.0
 
@@ -262,6 +262,6 @@ def test_the_reward_scale_suits_the_task(task: str, wanted: float) -> None:
         {"steps_per_update": 0},
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_raise(options: dict[str, Any]) -> None:
     with pytest.raises(DiscError, match=f"^{next(iter(options))} must be"):
         Config(**options)

@@ -1,4 +1,4 @@
-"""TD3's gradient steps against slopes in numpy, and against DDPG's without its three tricks."""
+"""TD3's gradient steps against finite differences in NumPy and against DDPG's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ step = compiled(off_policy._delayed(td3.move_critics, td3.move_policy, "if due")
 
 
 def learned(updates: int = 0) -> Learned:
-    """At rest after so many updates; the targets are elsewhere than the networks."""
+    """Fresh optimisers with this update count; the targets differ from the networks."""
     critics = layers(3, *CRITIC), layers(13, *CRITIC)
     policy, value, _ = off_policy.rest(layers(6, *POLICY), critics)
     elsewhere = Targets(layers(25, *POLICY), (layers(6, *CRITIC), layers(7, *CRITIC)))
@@ -45,7 +45,7 @@ def learned(updates: int = 0) -> Learned:
 
 
 def smoothed(action: Any) -> Any:
-    """With noise of ½ held within ±0.4, number by number; some of it is held, some actions too."""
+    """With noise of ½ clipped to ±0.4, element by element; some noise and actions are clipped."""
     noise = np.asarray(jax.random.normal(KEY, action.shape), float)
     result, held = np.zeros_like(action), 0
     for index in np.ndindex(action.shape):
@@ -60,14 +60,14 @@ def smoothed(action: Any) -> Any:
 # The critics
 
 
-def test_the_targets_action_is_blurred_within_bounds() -> None:
+def test_target_action_gets_clipped_noise_within_bounds() -> None:
     action = np.linspace(-1.0, 1.0, B * D).reshape(B, D)
     found = jax.jit(td3.smooth, static_argnums=0)(CONFIG, np.float32(action), KEY)
     assert_close(found, smoothed(action))
 
 
-def test_the_critics_gradient() -> None:
-    """Of both, towards the smaller target at the blurred action of the target policy."""
+def test_critic_gradient_matches_finite_differences() -> None:
+    """Of both critics, towards the smaller target at the target policy's noisy action."""
     before, rows = learned(), doubles(batch())
     after, measured = step(CONFIG, before, batch(), KEY, IDENTITY)
     plain, x = doubles(before), rows.next_observation
@@ -84,7 +84,7 @@ def test_the_critics_gradient() -> None:
 # The policy
 
 
-def test_the_policys_gradient_is_by_the_first_critic_moved() -> None:
+def test_policy_gradient_uses_the_updated_first_critic() -> None:
     before, x = learned(updates=2), np.asarray(batch().observation, float)
     after, measured = step(CONFIG, before, batch(), KEY, IDENTITY)
     first = doubles(after.value.parameters[0])
@@ -98,7 +98,7 @@ def test_the_policys_gradient_is_by_the_first_critic_moved() -> None:
     assert_close(measured["train/objective"], -3.0 * loss(start))
 
 
-def test_policy_and_targets_wait_for_every_third_step() -> None:
+def test_policy_and_targets_move_at_every_third_step_only() -> None:
     now = learned()
     for n in range(1, 8):
         before = now
@@ -115,7 +115,7 @@ def test_policy_and_targets_wait_for_every_third_step() -> None:
             assert_follows(before.targets, now.targets, followed, 0.25)
 
 
-def test_without_its_tricks_it_is_ddpg() -> None:
+def test_td3_without_its_three_changes_equals_ddpg() -> None:
     plain = Config(**OPTIONS, policy_delay=1, target_noise=0.0, twin=False)
     rates = {"policy_learning_rate": 0.01, "value_learning_rate": 0.01, "value_decay": 0.0}
     other = ddpg.Config(widths=(5, 4), tau=0.25, gamma=0.9, **rates)
@@ -138,7 +138,7 @@ def test_without_its_tricks_it_is_ddpg() -> None:
 
 
 @pytest.mark.parametrize("twin", [True, False])
-def test_a_fresh_state(twin: bool) -> None:
+def test_initial_state_has_expected_networks_and_targets(twin: bool) -> None:
     state = td3.init(Config(**OPTIONS, twin=twin), SPEC, 1, 0)
     found = state.learned
     assert [x.weight.shape for x in found.policy.parameters] == list(POLICY)
@@ -152,7 +152,7 @@ def test_a_fresh_state(twin: bool) -> None:
     assert set(state.parameters()) == {"policy", "value"}
 
 
-def test_a_run_from_other_networks_has_its_targets_there() -> None:
+def test_targets_start_at_the_loaded_networks() -> None:
     state, other = td3.init(CONFIG, SPEC, 1, 0), learned(5)
     state = assert_starts_from(state, other)
     networks = Targets(other.policy.parameters, other.value.parameters)
@@ -160,8 +160,8 @@ def test_a_run_from_other_networks_has_its_targets_there() -> None:
     assert state.learned.updates == 0
 
 
-def test_acting_has_noise_where_it_explores() -> None:
-    """Bounds of −1 … 3: tanh(network) + 0.1·noise within ±1, doubled and moved by 1."""
+def test_exploration_adds_noise_and_evaluation_does_not() -> None:
+    """Bounds of −1 to 3: tanh(network) + 0.1·noise, clipped to ±1, times 2 plus 1."""
     spec = SPEC._replace(action_low=np.float32([-1, -1]), action_high=np.float32([3, 3]))
     state = td3.init(CONFIG, spec, 1, 0)
     x, noise = np.asarray(batch().observation), np.float32([[12.0, -2.0]] * B)
@@ -190,14 +190,14 @@ def test_acting_has_noise_where_it_explores() -> None:
         {"random_steps": -1},
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_raise(options: dict[str, Any]) -> None:
     with pytest.raises(DiscError, match=f"^{next(iter(options))} must be"):
         Config(**options)
 
 
 @pytest.mark.parametrize("delay", [1, 2, 3])
-def test_one_update_at_a_time_is_many_at_once(delay: int) -> None:
-    """The programs that are told whether the policy moves equal the one that decides itself."""
+def test_single_updates_equal_several_at_once(delay: int) -> None:
+    """Programs compiled with or without a policy update equal the one that decides at run time."""
     options = {"steps_per_update": 6, "horizon": 6, "random_steps": 6, "policy_delay": delay}
     agent = TD3(environments.wide, widths=(5,), batch_size=4, **options)
     agent.learn(6, eval_every=0, progress=False)

@@ -28,7 +28,7 @@ SHIFT = 1e-5
 CONFIG = trpo.Config(
     horizon=N,
     widths=(H,),
-    cg_iterations=2 * P,  # enough for the solution
+    cg_iterations=2 * P,  # enough to converge
     fisher_stride=STRIDE,
     value_epochs=20,
     value_minibatch=16,
@@ -40,7 +40,7 @@ def assert_close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-6
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
-# The same in numpy and double precision, from the vector θ
+# References in NumPy and double precision, as functions of the vector θ
 
 
 def policy() -> GaussianPolicy:
@@ -53,7 +53,7 @@ def vector(policy: GaussianPolicy) -> Any:
 
 
 def outputs(theta: Any, x: Any) -> tuple[Any, Any]:
-    """Every u(s) and log σ."""
+    """All u(s), and log σ."""
     w, b, v, c, log_std = np.split(theta, np.cumsum([S * H, H, H * D, D]))
     return np.tanh(x @ w.reshape(S, H) + b) @ v.reshape(H, D) + c, log_std
 
@@ -86,7 +86,7 @@ def differences(function: Any, theta: Any) -> Any:
 
 
 def fisher_matrix(theta: Any, x: Any) -> Any:
-    """The mean of Jᵀ Σ⁻¹ J, J that of u(s), and 2 for every log σ."""
+    """The mean of Jᵀ Σ⁻¹ J, where J is the Jacobian of u(s), and 2 for every log σ."""
     jacobian, precision = differences(lambda t: outputs(t, x)[0], theta), np.exp(-2 * theta[-D:])
     fisher = np.zeros((P, P))
     for m in range(len(x)):
@@ -96,7 +96,7 @@ def fisher_matrix(theta: Any, x: Any) -> Any:
 
 
 def sampled(seed: int, drift: float = 0.0) -> Rows:
-    """Rows of `policy()`, or of one that acted differently by `drift`."""
+    """Rows of `policy()`, or of a policy whose mean is shifted by `drift`."""
     rng = np.random.default_rng(seed)
     x, noise = rng.standard_normal((N, S)), rng.standard_normal((N, D))
     mean, log_std = outputs(vector(policy()), x)
@@ -123,7 +123,7 @@ def fisher_by_products(theta: Any, x: Any) -> Any:
     return jax.vmap(product)(jnp.eye(P))
 
 
-def test_the_fisher_product_is_the_explicit_matrix(rng: np.random.Generator) -> None:
+def test_fisher_product_matches_the_explicit_matrix(rng: np.random.Generator) -> None:
     theta, x = vector(policy()), rng.standard_normal((12, S))
     found, wanted = fisher_by_products(*map(jnp.float32, (theta, x))), fisher_matrix(theta, x)
     assert_close(found, wanted, atol=1e-5)
@@ -131,7 +131,7 @@ def test_the_fisher_product_is_the_explicit_matrix(rng: np.random.Generator) -> 
     assert np.linalg.norm(wanted[:-D, :-D]) > 1.0
 
 
-def test_the_fisher_product_is_the_curvature_of_the_kl(rng: np.random.Generator) -> None:
+def test_fisher_product_matches_the_curvature_of_the_kl(rng: np.random.Generator) -> None:
     """KL(θ ‖ θ + εv) + KL(θ ‖ θ − εv) = ε² vᵀFv + O(ε⁴)."""
     theta, x, epsilon = vector(policy()), rng.standard_normal((12, S)), 1e-3
     fisher = np.asarray(fisher_by_products(*map(jnp.float32, (theta, x))), float)
@@ -144,7 +144,7 @@ def test_the_fisher_product_is_the_curvature_of_the_kl(rng: np.random.Generator)
 
 
 def full_step(rows: Rows, damping: float, max_kl: float) -> Any:
-    """Of (F + damping) x = ∇, by elimination; F of every fifth row."""
+    """From (F + damping) x = ∇, solved by elimination; F is of every fifth row."""
     theta, x = vector(policy()), np.asarray(rows.observation, float)
     damped = fisher_matrix(theta, x[::STRIDE]) + damping * np.eye(P)
     direction = np.linalg.solve(damped, differences(lambda t: judge(t, rows)[0], theta))
@@ -152,8 +152,8 @@ def full_step(rows: Rows, damping: float, max_kl: float) -> Any:
 
 
 @pytest.mark.parametrize("max_kl", [0.01, 3.0])
-def test_a_natural_step_is_the_longest_good_fraction_of_the_full_step(max_kl: float) -> None:
-    """The larger limit is beyond the region where the KL is quadratic."""
+def test_natural_step_is_the_longest_acceptable_fraction(max_kl: float) -> None:
+    """The larger limit lies beyond the region where the KL is quadratic."""
     theta, fractions = vector(policy()), []
     for seed in range(6):
         rows = sampled(seed)
@@ -179,8 +179,8 @@ def test_a_natural_step_is_the_longest_good_fraction_of_the_full_step(max_kl: fl
     assert min(fractions) < max(fractions) == 1.0
 
 
-def test_the_full_step_has_the_kl_of_the_limit() -> None:
-    """½ sᵀFs = max_kl where the damping is next to nothing, whatever became of the solution."""
+def test_full_step_has_the_maximum_kl() -> None:
+    """½ sᵀFs = max_kl with negligible damping, however accurate the solution is."""
     rows, limit = sampled(0), 1e-5
     tiny = replace(CONFIG, cg_damping=1e-7, fisher_stride=1, max_kl=limit)
     found, measured = trpo.natural_step(tiny, policy(), rows)
@@ -193,16 +193,16 @@ def test_the_full_step_has_the_kl_of_the_limit() -> None:
 
 SPOILED = {
     "no advantage": np.zeros(N),
-    "no number": np.full(N, np.nan),
-    "one that is no number": np.where(np.arange(N) == 7, np.nan, 1.0),
-    "one that is infinite": np.where(np.arange(N) == 7, np.inf, 1.0),
-    "beyond the limit already": None,
+    "all NaN": np.full(N, np.nan),
+    "one NaN": np.where(np.arange(N) == 7, np.nan, 1.0),
+    "one infinity": np.where(np.arange(N) == 7, np.inf, 1.0),
+    "KL above the limit": None,
 }
 
 
 @pytest.mark.parametrize("name", SPOILED)
-def test_a_step_that_will_not_do_leaves_the_policy_as_it_was(name: str) -> None:
-    """To the bit: a −0 stays one."""
+def test_rejected_step_leaves_the_policy_unchanged(name: str) -> None:
+    """Bit for bit: −0 stays −0."""
     advantage, before = SPOILED[name], policy()
     before = before._replace(log_std=jnp.float32([-0.0, 0.3]))
     if advantage is None:
@@ -214,10 +214,10 @@ def test_a_step_that_will_not_do_leaves_the_policy_as_it_was(name: str) -> None:
     assert measured["train/step_fraction"] == 0.0
 
 
-# What it learns from
+# Updates
 
 
-def test_what_is_measured_of_a_step() -> None:
+def test_step_metrics_match_their_definitions() -> None:
     rows, moved = sampled(0, drift=0.2), vector(policy())
     surrogate, kl = judge(moved, rows)
     found = jax.jit(actor_critic.measure_step)(policy(), rows)
@@ -234,8 +234,8 @@ def test_what_is_measured_of_a_step() -> None:
     assert_close(found["is/rho_d_last"], 1.0 + np.mean(np.abs(ratios - 1.0)), rtol=1e-3)
 
 
-def test_the_value_loss_is_half_the_mean_square() -> None:
-    """Unclipped, though the old values are far; the last rows are padding."""
+def test_value_loss_is_half_the_mean_squared_error() -> None:
+    """Without clipping, although the old values are far away; the last rows are padding."""
     rows = sampled(0)._replace(value=jnp.full(N, 50.0), mask=jnp.float32(np.arange(N) < 40))
     value = networks.init_mlp(np.random.default_rng(2), (S, H, 1), head_gain=1.0)
     (w, b), (v, c) = ((np.asarray(x.weight, float), np.asarray(x.bias, float)) for x in value)
@@ -255,7 +255,7 @@ def observed(state: Any) -> Any:
     return trpo.observe(CONFIG, state, rollout), rollout
 
 
-def test_the_whole_batch_is_every_row_once() -> None:
+def test_whole_batch_contains_every_row_once() -> None:
     state, rollout = observed(trpo.init(CONFIG, SPEC, 1, 0))
     table = actor_critic.read(CONFIG, state, ppo.estimate)
     rows, scale = minibatch.whole(table), normalize.scale(state.normalizer)
@@ -271,7 +271,7 @@ def test_the_whole_batch_is_every_row_once() -> None:
     np.testing.assert_array_equal(rows.mask, np.ones(N))
 
 
-def test_an_update_is_a_natural_step_and_passes_of_the_value_network() -> None:
+def test_update_is_a_natural_step_and_value_epochs() -> None:
     state, _ = observed(replace(trpo.init(CONFIG, SPEC, 1, 0), iteration=3))
     table = actor_critic.read(CONFIG, state, ppo.estimate)
     rows = minibatch.whole(table)

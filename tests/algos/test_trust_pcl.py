@@ -42,7 +42,7 @@ def observed(config: Config, *episodes: list[float], seed: int = 0) -> State:
     return state
 
 
-def test_a_fresh_state() -> None:
+def test_initial_state_has_expected_networks_and_targets() -> None:
     state = trust_pcl.init(small(), SPEC, 1, 0)
     assert [layer.weight.shape for layer in state.policy.parameters.mean] == [(S, 3), (3, D)]
     assert [layer.weight.shape for layer in state.value.parameters] == [(1 + 2 * S, 3), (3, 1)]
@@ -53,7 +53,7 @@ def test_a_fresh_state() -> None:
     np.testing.assert_array_equal(state.lengths, np.full(20, np.nan))
 
 
-def test_the_last_returns_are_kept_in_order() -> None:
+def test_last_returns_are_kept_in_order() -> None:
     config, nan = small(lambda_episodes=4), np.nan
     state = trust_pcl.init(config, SPEC, 1, 0)
     for i, (returns, wanted) in enumerate(
@@ -73,7 +73,7 @@ def test_the_last_returns_are_kept_in_order() -> None:
         assert state.replay.filled == min(6, 4 * (i + 1))
 
 
-def test_the_policy_acts_on_observations_as_they_are() -> None:
+def test_policy_acts_on_unnormalised_observations() -> None:
     config = small()
     state = observed(config, [])
     policy = pair(1).policy._replace(log_std=jnp.float32([0.5, -0.5]))
@@ -85,7 +85,7 @@ def test_the_policy_acts_on_observations_as_they_are() -> None:
     assert_close(action - mean, [np.exp(0.5), -2.0 * np.exp(-0.5)])
 
 
-def test_a_run_from_other_networks_has_its_targets_there() -> None:
+def test_targets_start_at_the_loaded_networks() -> None:
     state, both = trust_pcl.init(small(), SPEC, 1, 0), pair(1)
     state = state.start_from(both._asdict(), state.normalizer)
     assert_equal_trees(state.targets, both)
@@ -95,8 +95,8 @@ def test_a_run_from_other_networks_has_its_targets_there() -> None:
 # Updates
 
 
-def test_an_update_takes_a_gradient_step_for_each_chunk() -> None:
-    """Four of them; λ goes 1 − 0.6⁴ of its way from 1 to 7/log 3."""
+def test_update_takes_one_gradient_step_per_chunk() -> None:
+    """Four steps move λ 1 − 0.6⁴ of the way from 1 to 7/log 3."""
     before = dataclasses.replace(observed(small(), [3, 10] * 10), lam=1.0)
     after, metrics = trust_pcl.update(small(), before, 1)
     assert after.policy.moments.count == after.value.moments.count == 4
@@ -112,8 +112,8 @@ def test_an_update_takes_a_gradient_step_for_each_chunk() -> None:
             assert np.max(np.abs(new - old)) < 4.1 * small().learning_rate
 
 
-def test_an_update_reads_stored_chunks_only() -> None:
-    """Nothing that reads a NaN is finite; four of six slots are filled."""
+def test_update_reads_only_filled_slots() -> None:
+    """Reading a NaN gives non-finite results; four of six slots are filled."""
     state = observed(small(), [])
     for slots, finite in (([4, 5], True), ([0], False)):
         reward = state.replay.reward.at[np.array(slots)].set(jnp.nan)
@@ -124,7 +124,7 @@ def test_an_update_reads_stored_chunks_only() -> None:
 
 
 def drawn_by_update(monkeypatch: pytest.MonkeyPatch, config: Config, state: State) -> Any:
-    """The slots that an update hands to its gradient steps."""
+    """The slots that an update passes to its gradient steps."""
     seen: list[Any] = []
 
     def record(config: Config, carry: Carry, replay: Any, drawn: Any, goal: float) -> Any:
@@ -137,7 +137,7 @@ def drawn_by_update(monkeypatch: pytest.MonkeyPatch, config: Config, state: Stat
     return seen[0]
 
 
-def test_each_update_draws_anew_and_repeatably(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_of_an_update_depend_on_seed_and_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     state = observed(small(), [])
     changes: list[Any] = [{}, {}, {"iteration": 1}, {"seed": 1}]
     first, again, *others = (
@@ -148,8 +148,8 @@ def test_each_update_draws_anew_and_repeatably(monkeypatch: pytest.MonkeyPatch) 
     assert all(np.any(first != other) for other in others)
 
 
-def test_recency_chooses_the_chunks_of_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight were pushed into six slots: the newest is in slot 1."""
+def test_recency_favours_the_newest_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight chunks were pushed into six slots: the newest is in slot 1."""
     state = observed(small(), [], [])
     assert np.all(drawn_by_update(monkeypatch, small(recency=1000.0), state) == 1)
     assert len(np.unique(drawn_by_update(monkeypatch, small(recency=0.0), state))) > 3
@@ -169,6 +169,6 @@ def test_recency_chooses_the_chunks_of_an_update(monkeypatch: pytest.MonkeyPatch
         ({"lambda_episodes": 1}, "lambda_episodes must be at least 2"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: Any, message: str) -> None:
+def test_invalid_options_raise(options: Any, message: str) -> None:
     with pytest.raises(DiscError, match=message):
         Config(**options)

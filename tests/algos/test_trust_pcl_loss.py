@@ -30,7 +30,7 @@ from tests.support.trust_pcl import (
 
 
 class Formula:
-    """The loss by its definition; networks are trees of numpy arrays."""
+    """The loss by its definition; networks are trees of NumPy arrays."""
 
     def __init__(self, config: Config, targets: Pair, chunks: ChunkReplay, lam: float) -> None:
         self.config, self.lam = config, lam
@@ -91,7 +91,7 @@ class Formula:
         return result
 
     def loss(self, both: Any, fixed: Any) -> float:
-        """With C as given, whatever the networks say."""
+        """With C fixed to the given values."""
         log_pi, result = self.log_pi(both.policy), 0.0
         value = self.value(both.value, self.chunks.observation)
         for b, t, steps in self.paths():
@@ -105,8 +105,8 @@ class Formula:
 
 
 @pytest.mark.parametrize(("length", "stride"), [(2, 2), (3, 2), (4, 3), (3, None)])
-def test_a_stride_leaves_out_the_paths_between(length: int, stride: int | None) -> None:
-    """By default they are laid end to end, also after the end of an episode."""
+def test_paths_start_at_multiples_of_the_stride(length: int, stride: int | None) -> None:
+    """By default paths are laid end to end, also after the end of an episode."""
     some = {"chunk_length": 4, "horizon": 16, "path_length": length, "path_stride": stride}
     config = Config(**{**CONFIG, **some})
     both, targets, chunks = pair(1), pair(2), random_chunks(steps=4)
@@ -127,7 +127,7 @@ def test_a_stride_leaves_out_the_paths_between(length: int, stride: int | None) 
         (0.0, {"path_length": T, "bootstrap_time_limits": False}),
     ],
 )
-def test_the_gradient_is_that_with_c_fixed(lam: float, options: Any) -> None:
+def test_gradient_treats_the_clipped_residual_as_constant(lam: float, options: Any) -> None:
     config = Config(**{**CONFIG, **options})
     both, targets, chunks = pair(1), pair(2), random_chunks()
     formula = Formula(config, targets, chunks, lam)
@@ -144,11 +144,13 @@ def test_the_gradient_is_that_with_c_fixed(lam: float, options: Any) -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 @pytest.mark.parametrize(("lam", "tau"), [(0.0, 1.0), (0.0, 0.3), (0.0, 0.0), (0.7, 0.2)])
-def test_the_gradient_is_that_of_half_the_square(lam: float, tau: float, same: bool) -> None:
-    """Without a clip, and the target networks fixed, whether or not they are the networks.
+def test_gradient_matches_that_of_half_the_squared_residual(
+    lam: float, tau: float, same: bool
+) -> None:
+    """Without clipping and with fixed target networks, whether or not they equal the networks.
 
-    For the value it is exactly that. For the policy it is that divided by τ + λ, the factor of
-    log π in C; where τ = λ = 0, C does not depend on the policy, but the loss's gradient remains.
+    The value gradient is exactly equal. The policy gradient is divided by τ + λ, the factor of
+    log π in C; if τ = λ = 0, C does not depend on the policy, but the loss's gradient remains.
     """
     options = {"path_length": 3, "residual_clip": UNCLIPPED, "entropy_weight": tau}
     config = Config(**{**CONFIG, **options})
@@ -162,7 +164,7 @@ def test_the_gradient_is_that_of_half_the_square(lam: float, tau: float, same: b
     assert max(float(jnp.max(jnp.abs(g))) for g in jax.tree.leaves(gradient.policy)) > 0.1
 
 
-def test_what_is_measured() -> None:
+def test_loss_metrics_match_their_definitions() -> None:
     config = Config(**CONFIG, path_length=2)
     both, targets, chunks = pair(1), pair(2), random_chunks()
     formula = Formula(config, targets, chunks, 0.7)
@@ -190,7 +192,7 @@ def test_what_is_measured() -> None:
         np.testing.assert_allclose(x, wanted[name], rtol=1e-4, err_msg=name)
 
 
-def test_the_values_features_are_one_the_state_and_its_square() -> None:
+def test_value_features_are_one_the_state_and_its_square() -> None:
     """[1, 2, −3, 4, 9] · [1, 10, 100, 1000, 10⁴] + ½."""
     found = trust_pcl.values(linear(1, 10, 100, 1e3, 1e4, bias=0.5), jnp.float32([[2, -3]]))
     np.testing.assert_array_equal(found, [93_721.5])

@@ -1,4 +1,4 @@
-"""Trust-PCL's residuals against the hand-worked chunks of `tests/trust_pcl.py`."""
+"""Trust-PCL's residuals against hand calculations; the chunks are in `tests/support`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def held(
     target_value: networks.MLP = TARGET_VALUE,
     **options: Any,
 ) -> Any:
-    """C_t, held within its bounds: the gradient of a linear value is −Σ_t C_t [1, x_t, x_t²]."""
+    """C_t after clipping: the gradient of a linear value is −Σ_t C_t [1, x_t, x_t²]."""
     config = Config(**{**HAND, **options})
     both, targets = Pair(policy or gaussian(), value), Pair(gaussian(), target_value)
     gradient = gradient_of(config, both, targets, chunks, lam)
@@ -53,13 +53,13 @@ def at(step: int) -> Any:
     [
         # −1 + 1 + ½·4,  −6 + 2 − ½·4,  −2 + 4 + ½·8
         (1, [2, -6, 6]),
-        # −1 + 1 + ½·2 − ¼·4,  −6 + 2 + ½·4 + ¼·8; the chunk ends: as before
+        # −1 + 1 + ½·2 − ¼·4,  −6 + 2 + ½·4 + ¼·8; the chunk ends: as for d = 1
         (2, [0, 0, 6]),
         # −1 + 1 + ½·2 + ¼·4 + ⅛·8
         (3, [3, 0, 6]),
     ],
 )
-def test_residual_of_one_episode(d: int, wanted: list[float]) -> None:
+def test_residual_of_one_episode_matches_hand_calculation(d: int, wanted: list[float]) -> None:
     assert_close(held(hand_chunks(), path_length=d), wanted)
 
 
@@ -86,27 +86,29 @@ TERMINAL = {1: [2, -4, 6], 2: [1, -4, 6], 3: [1, -4, 6]}
         (["terminated", "border"], True, TERMINAL),
     ],
 )
-def test_residual_at_an_end(ends: list[str], bootstrap: bool, wanted: Any, d: int) -> None:
+def test_residual_bootstraps_unless_the_episode_terminated(
+    ends: list[str], bootstrap: bool, wanted: Any, d: int
+) -> None:
     chunk = hand_chunks(next_observation=FINAL, **dict.fromkeys(ends, at(1)))
     assert_close(held(chunk, path_length=d, bootstrap_time_limits=bootstrap), wanted[d])
 
 
 @pytest.mark.parametrize("d", [1, 3])
-def test_the_end_of_a_chunk_may_be_that_of_an_episode(d: int) -> None:
-    """Without 8 beyond: −1 + 1 + ½·2 + ¼·4 = 2 and −6 + 2 + ½·4 = −2 (d = 3), −2 + 4."""
+def test_chunk_may_end_with_its_episode(d: int) -> None:
+    """Without the final 8: −1 + 1 + ½·2 + ¼·4 = 2 and −6 + 2 + ½·4 = −2 (d = 3), −2 + 4."""
     chunk = hand_chunks(terminated=at(2))
     assert_close(held(chunk, path_length=d), {1: [2, -6, 2], 3: [2, -2, 2]}[d])
 
 
 @pytest.mark.parametrize(("d", "wanted"), [(1, [4, -4, 8]), (3, [6.5, 3, 8])])
-def test_moving_away_from_the_target_policy_costs(d: int, wanted: list[float]) -> None:
-    """Of action 0, log N(1, 1) − log N(0, 1) = −½ twice: λ = 2 adds 2 to every reward."""
+def test_lambda_weights_the_log_ratio_to_the_target_policy(d: int, wanted: list[float]) -> None:
+    """For action 0, log N(1, 1) − log N(0, 1) = −½ twice: λ = 2 adds 2 to every reward."""
     assert_close(held(hand_chunks(), lam=2.0, policy=gaussian(1.0), path_length=d), wanted)
 
 
 @pytest.mark.parametrize(("d", "sums"), [(1, [1, 1, 1]), (3, [1.75, 1.5, 1])])
-def test_entropy_weight_pays_for_surprise(d: int, sums: list[float]) -> None:
-    """τ = 1 adds −log N(0; 0, I) = log 2π to every reward, λ nothing as the policies agree."""
+def test_entropy_weight_adds_the_negative_log_density(d: int, sums: list[float]) -> None:
+    """τ = 1 adds −log N(0; 0, I) = log 2π to every reward; λ adds nothing for equal policies."""
     plain = held(hand_chunks(), path_length=d)
     found = held(hand_chunks(), lam=3.0, path_length=d, entropy_weight=1.0)
     assert_close(found - plain, math.log(2.0 * math.pi) * np.array(sums))
@@ -120,10 +122,10 @@ def test_residuals_are_clipped() -> None:
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 @pytest.mark.parametrize(("lam", "tau"), [(0.7, 0.0), (0.7, 0.4), (0.0, 0.4)])
-def test_the_best_policy_is_consistent(d: int, lam: float, tau: float) -> None:
-    """Reward −‖a − 1‖² for ever: π ∝ exp((r + λ log π') / (τ + λ)), V(s) the log of its sum.
+def test_optimal_policy_has_zero_residuals(d: int, lam: float, tau: float) -> None:
+    """Constant reward −‖a − 1‖²: π ∝ exp((r + λ log π') / (τ + λ)), V(s) the log of its sum.
 
-    Whatever was done, nothing is left to explain.
+    Residuals are zero for any actions.
     """
     action = np.float32([[-1.0, 0.2], [0.3, 1.4], [2.0, 0.0]])
     reward = -np.sum((action - 1.0) ** 2, axis=1)

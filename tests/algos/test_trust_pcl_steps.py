@@ -31,8 +31,8 @@ from tests.support.trust_pcl import (
 
 @pytest.mark.parametrize("lengths", [[10.0] * 20, [5.0, 15.0] * 10])
 @pytest.mark.parametrize("known", [10, 20])
-def test_the_goal_of_lambda(lengths: list[float], known: int) -> None:
-    """Half the returns are 7 higher: at q = (¼, ¾), λ = 7/log 3, which is to be ε · 10."""
+def test_lambda_goal_matches_hand_calculation(lengths: list[float], known: int) -> None:
+    """Half the returns are 7 higher: q = (¼, ¾), where the KL is ε · 10, gives λ = 7/log 3."""
     returns, lengths = np.float32([[3, 10] * 10, lengths])
     returns[: 20 - known] = lengths[: 20 - known] = np.nan
     found = trust_pcl.lambda_goal(Config(divergence=KL / 10.0), returns, lengths)
@@ -40,7 +40,7 @@ def test_the_goal_of_lambda(lengths: list[float], known: int) -> None:
 
 
 @pytest.mark.parametrize(("episodes", "known", "early"), [(20, 8, True), (20, 9, False)])
-def test_before_nine_episodes_have_ended_the_goal_is_500(
+def test_lambda_goal_is_500_before_nine_episodes_have_ended(
     episodes: int, known: int, early: bool
 ) -> None:
     returns = np.full(episodes, np.nan, np.float32)
@@ -49,7 +49,7 @@ def test_before_nine_episodes_have_ended_the_goal_is_500(
     assert (found == 500.0) == early
 
 
-def test_the_goal_does_not_wait_for_more_episodes_than_are_kept() -> None:
+def test_lambda_goal_needs_no_more_episodes_than_are_kept() -> None:
     config, returns = Config(lambda_episodes=4), np.float32([np.nan, 1, 2, 3])
     assert trust_pcl.lambda_goal(config, returns, returns) == 500.0
     assert trust_pcl.lambda_goal(config, np.float32([0, 1, 2, 3]), returns + 1) != 500.0
@@ -65,7 +65,7 @@ def start(both: Pair, targets: Pair, lam: float) -> Carry:
 
 
 def test_lambda_and_targets_move_by_the_decay() -> None:
-    """With 0.75 kept at each step: λ from 20 to 100, the targets from 0 to 1."""
+    """A decay of 0.75 moves λ from 20 towards 100 and the targets from 0 towards 1."""
     config = Config(**HAND, target_decay=0.75, learning_rate=1e-30)
     both = Pair(gaussian(), VALUE)
     ones, zeros = (jax.tree.map(lambda x, c=c: jnp.full_like(x, c), both) for c in (1.0, 0.0))
@@ -79,8 +79,8 @@ def test_lambda_and_targets_move_by_the_decay() -> None:
         assert_equal_trees((carry.policy.parameters, carry.value.parameters), tuple(ones))
 
 
-def test_a_step_is_adams_on_the_gradient_of_both_held_within_its_norm() -> None:
-    """In double precision, λ moved before each step and the targets after it."""
+def test_step_is_adam_on_the_jointly_clipped_gradient() -> None:
+    """In double precision; λ moves before each step and the targets after it."""
     config, lam, goal = small(), 2.0, 0.5
     rate, decay, bound = config.learning_rate, config.target_decay, config.max_gradient_norm
     replay, both, targets = random_chunks(6), pair(1), pair(2)

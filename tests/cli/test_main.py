@@ -1,4 +1,4 @@
-"""The command line as a user meets it."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_run_directory(hopper: Path) -> None:
+def test_train_writes_a_complete_run_directory(hopper: Path) -> None:
     assert sorted(path.name for path in hopper.iterdir()) == [
         "checkpoints", "config.json", "curve.png", "events", "policy.disc", "progress.csv",
         "weights.png",
@@ -57,7 +57,9 @@ def test_a_run_directory(hopper: Path) -> None:
         assert image.size[0] > 500
 
 
-def test_eval(hopper: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_agrees_for_run_directory_and_policy_file(
+    hopper: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("eval", hopper, "--episodes", "3") == 0
     said = capsys.readouterr().out
     assert "Hopper-v5, 3 episodes, deterministic actions:" in said
@@ -68,7 +70,9 @@ def test_eval(hopper: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out != said
 
 
-def test_info_and_list(hopper: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_and_list_show_the_main_facts(
+    hopper: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("info", hopper / "policy.disc") == 0
     said = capsys.readouterr().out
     for word in ("disc policy for Hopper-v5", "11 → 16 → 16 → 3", "seed 3", "mujoco", "± "):
@@ -79,7 +83,7 @@ def test_info_and_list(hopper: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert word in said
 
 
-def test_watch_and_plot(hopper: Path, tmp_path: Path) -> None:
+def test_watch_and_plot_write_their_files(hopper: Path, tmp_path: Path) -> None:
     assert run("watch", hopper, "--seconds", "0.3", "--out", tmp_path / "a.gif") == 0
     with Image.open(tmp_path / "a.gif") as film:
         assert film.n_frames > 2
@@ -89,7 +93,9 @@ def test_watch_and_plot(hopper: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
 
 
-def test_plain_lines_without_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_plain_lines_without_a_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = [
         "train",
         "tests.support.environments:wide",
@@ -106,7 +112,7 @@ def test_plain_lines_without_a_terminal(tmp_path: Path, capfd: pytest.CaptureFix
     assert "512 steps in" in said.out
 
 
-def test_default_run_directories_are_claimed(
+def test_default_run_directories_are_distinct(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -117,7 +123,7 @@ def test_default_run_directories_are_claimed(
     assert names == ["Pendulum-v1_disc_seed0", "Pendulum-v1_disc_seed0_2"]
 
 
-def test_a_video_that_cannot_be_made_is_refused_before_training(
+def test_impossible_video_raises_before_training(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = [
@@ -133,7 +139,9 @@ def test_a_video_that_cannot_be_made_is_refused_before_training(
     assert not (tmp_path / "r").exists()
 
 
-def test_figures_of_results(hopper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paper_tool_writes_table_and_figures(
+    hopper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("disc_seed3", "disc_seed4"):
         (tmp_path / "hopper" / name).mkdir(parents=True)
         for file in ("config.json", "progress.csv"):
@@ -145,7 +153,7 @@ def test_figures_of_results(hopper: Path, tmp_path: Path, monkeypatch: pytest.Mo
         assert image.size[0] > 900
 
 
-def test_off_policy_runs_are_drawn_apart_with_their_peers(
+def test_paper_tool_draws_off_policy_runs_separately(
     hopper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = json.loads((hopper / "config.json").read_text())
@@ -169,7 +177,7 @@ def test_off_policy_runs_are_drawn_apart_with_their_peers(
             assert image.size[0] > 500
 
 
-def test_a_replay_says_its_size_and_is_refused_if_it_is_too_large(
+def test_replay_size_is_reported_and_limited_by_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", "hopper", "--algo", "sac", "--widths", "8", "--random-steps", "100"]
@@ -183,7 +191,7 @@ def test_a_replay_says_its_size_and_is_refused_if_it_is_too_large(
     assert "The replay takes 106 MB of memory." in capsys.readouterr().err
 
 
-def test_environment_keywords(tmp_path: Path) -> None:
+def test_environment_keyword_arguments_are_recorded(tmp_path: Path) -> None:
     words = [
         "train",
         "tests.support.environments:bad",
@@ -230,7 +238,7 @@ def test_environment_keywords(tmp_path: Path) -> None:
         ("fly hopper", "no command"),
     ],
 )
-def test_bad_input_is_told_and_nothing_is_written(
+def test_bad_input_is_reported_and_nothing_is_written(
     words: str,
     says: str,
     tmp_path: Path,
@@ -247,14 +255,14 @@ def test_bad_input_is_told_and_nothing_is_written(
     assert [path.name for path in tmp_path.rglob("*")] == ["taken", "file"]
 
 
-def test_unwritable_folder(capfd: pytest.CaptureFixture[str]) -> None:
-    """Not even root can make a folder there."""
+def test_unwritable_output_folder_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    """Not even root can create a folder there."""
     assert run("train", "hopper", "--out", "/proc/nowhere/run") == 2
     assert "/proc/nowhere/run: can't be" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("fault", ["raise", "nan-observation", "inf-reward"])
-def test_a_broken_environment_leaves_the_last_checkpoint(
+def test_broken_environment_leaves_the_last_checkpoint(
     fault: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path, environments.Bad.total = tmp_path / "run", 0
@@ -279,7 +287,7 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
 
 
-def test_interactive_progress_bar() -> None:
+def test_progress_bar_shows_the_last_step() -> None:
     from rich.console import Console
 
     console = Console(force_terminal=True, width=120, file=io.StringIO(), record=True)

@@ -1,4 +1,4 @@
-"""What environments do wrong is told with name, step and remedy, or does no harm."""
+"""Faults of environments are reported with name, step and remedy, or tolerated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 
 import disc
 from disc import DiscError
-from disc.envs import evaluate
+from disc.envs import contract, evaluate
 from disc.envs.factory import Maker
 from disc.envs.pool import Environments, describe
 from disc.envs.rollout import collect
@@ -25,20 +25,21 @@ from disc.types import Rollout
 from faults import broken
 from tests.support.small import small
 
-REMEDY = r"; mend the environment .*`disc check`.*`disc resume`\.$"
+REMEDY = r"; fix the environment .*`disc check`.*`disc resume`\.$"
 NUMBERS, FIVE = "not an array of numbers", "five are needed: observation, reward, terminated"
 
 
 @pytest.fixture(autouse=True)
 def _restart() -> Iterator[None]:
     broken.restart()
+    contract._warn_once.cache_clear()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", category=DeprecationWarning, module="disc")
         yield
 
 
 class Still:
-    """Does nothing, as an `Actor`."""
+    """An `Actor` whose actions are zero."""
 
     log_std = np.zeros(2, np.float32)
 
@@ -93,7 +94,7 @@ def gather(kind: type[broken.Sound], n: int = 32) -> Rollout:
         ("EndPair", "terminated at step 10 is an array .*, not True or False"),
     ],
 )
-def test_what_is_wrong_is_told_with_name_step_and_remedy(name: str, says: str) -> None:
+def test_rollout_faults_name_environment_step_and_remedy(name: str, says: str) -> None:
     with pytest.raises(DiscError, match=f"^robot: .*{says}.*{REMEDY}") as caught:
         gather(getattr(broken, name))
     assert "\n" not in str(caught.value)
@@ -106,14 +107,14 @@ UNUSUAL = """
 
 
 @pytest.mark.parametrize("name", UNUSUAL.split())
-def test_what_is_only_unusual_gives_the_same_rollout(name: str) -> None:
+def test_unusual_but_valid_environments_give_the_same_rollout(name: str) -> None:
     expected = gather(broken.Sound)
     broken.restart()
     for a, b in zip(expected, gather(getattr(broken, name)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def test_an_action_beyond_the_bounds_may_be_why() -> None:
+def test_fault_after_out_of_bounds_action_suggests_clip_actions() -> None:
     class Far(Still):
         def __call__(self, observation: Any, noise: Any) -> Any:
             return np.full(2, 1.5, np.float32), np.zeros(2, np.float32)
@@ -158,7 +159,7 @@ def act(observation_clip: float | None = 10.0) -> Gaussian:
         ("RewardPair", "reward at step 10 of {} is an array .*, not one number"),
     ],
 )
-def test_so_it_is_in_an_evaluation(
+def test_evaluation_faults_name_environment_step_and_remedy(
     name: str, says: str, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluate, "LOOK_EVERY", every)
@@ -168,7 +169,7 @@ def test_so_it_is_in_an_evaluation(
         evaluate.evaluate(getattr(broken, name)(10), act(), 3, 0, 64, name="robot")
 
 
-def test_an_evaluation_without_end_is_cut_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_evaluation_episode_is_cut_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "MAX_EPISODE_STEPS", 50)
     said: list[str] = []
     found = evaluate.evaluate(broken.Endless(), act(), 2, 0, name="robot", say=said.append)
@@ -182,7 +183,7 @@ def test_an_evaluation_without_end_is_cut_and_told(monkeypatch: pytest.MonkeyPat
 PLAN: dict[str, Any] = {"checkpoint_every": 256, "eval_every": 512, "eval_episodes": 2}
 
 
-def test_a_run_says_it_once(
+def test_endless_episode_warning_appears_once_per_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(evaluate, "MAX_EPISODE_STEPS", 50)
@@ -190,7 +191,7 @@ def test_a_run_says_it_once(
     assert capsys.readouterr().err.count("did not end within 50 steps") == 1
 
 
-def test_a_fault_in_an_evaluation_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+def test_run_can_be_resumed_after_a_fault_in_evaluation(tmp_path: Path) -> None:
     agent = small(env=broken.EvaluationNaN)
     with pytest.raises(DiscError, match=r"^Observing: .*evaluation at step 512"):
         agent.learn(1024, out=tmp_path / "run", progress=False, **PLAN)
@@ -198,20 +199,22 @@ def test_a_fault_in_an_evaluation_leaves_the_last_checkpoint(tmp_path: Path) -> 
     assert resumed.state.step == 1024
 
 
-def test_a_second_environment_that_cannot_be_made_is_told_before_training(tmp_path: Path) -> None:
+def test_failure_to_make_an_evaluation_environment_precedes_training(tmp_path: Path) -> None:
     with pytest.raises(DiscError, match=r"^MadeOnce: .*needed to evaluate in.*port is in use"):
         small(env=broken.MadeOnce).learn(512, out=tmp_path / "run", progress=False, **PLAN)
     assert not (tmp_path / "run").exists()
 
 
-def test_or_at_the_first_checkpoint() -> None:
+def test_failure_to_remake_an_environment_at_a_checkpoint_is_reported() -> None:
     env = Environments(Maker(broken.MadeOnce), 1)
     env.reset(0, 0)
     with pytest.raises(DiscError, match=f"needed at step 64, .*the port is in use.*{REMEDY}"):
         env.reset(0, 64)
 
 
-def test_closing_may_raise(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_while_closing_an_environment_is_only_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with small(env=broken.CloseRaises) as agent:
         agent.learn(512, progress=False, **PLAN)
     assert agent.state.step == 512
@@ -220,8 +223,8 @@ def test_closing_may_raise(caplog: pytest.LogCaptureFixture) -> None:
     )
 
 
-def test_an_environment_may_write_into_its_action() -> None:
-    """What was taken is taken again, now and the next time."""
+def test_environment_may_modify_its_action_in_place() -> None:
+    """The recorded actions stay as they were."""
     env = Environments(Maker(broken.ActionSpoiled), 1)
     actions = np.random.default_rng(0).standard_normal((1, 5, 2)).astype(np.float32)
     env.reset(0, 0)
@@ -232,12 +235,12 @@ def test_an_environment_may_write_into_its_action() -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        (broken.StepRaises, "raised at step 4 of 8 that bring back the episode .*on fire"),
+        (broken.StepRaises, "raised at step 4 of 8 that restore the episode .*on fire"),
         (broken.OldStep, f"returned 4 values at step 4 of 8 that .*, and {FIVE}"),
         (broken.RewardNone, "the reward at step 4 of 8 that .* is None, not one number"),
     ],
 )
-def test_a_fault_while_an_episode_is_brought_back(kind: Any, says: str) -> None:
+def test_faults_while_replaying_an_episode_are_reported(kind: Any, says: str) -> None:
     def robot() -> Any:
         return kind(4)
 
@@ -247,13 +250,13 @@ def test_a_fault_while_an_episode_is_brought_back(kind: Any, says: str) -> None:
         env.replay(np.zeros((1, 8, 2), np.float32), lambda action: action)
 
 
-def test_spaces_that_are_none() -> None:
+def test_environment_without_spaces_raises() -> None:
     with pytest.raises(DiscError, match=r"^robot: has NoneType actions"):
         describe(broken.NoSpaces(), "robot")
 
 
-def test_a_name_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not `:sound:` as a loudspeaker."""
+def test_console_does_not_turn_names_into_emoji(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`:Sound:` must not become a loudspeaker."""
     console = terminal.make_console(True)
     file = io.StringIO()
     monkeypatch.setattr(Console, "file", file)

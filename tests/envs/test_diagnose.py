@@ -1,4 +1,4 @@
-"""`disc check`: what hurts is named, with what to do; what is fine is not complained of."""
+"""`disc check` names problems and remedies, and reports none for sound environments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.environments import Discrete, Probe, Wide
 
 
 class Fine(Probe):
-    """Moves where the action says, starts anywhere, ends after twenty steps."""
+    """Starts at random, moves by the action and ends after twenty steps."""
 
     def first(self) -> Any:
         return self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
@@ -53,7 +53,7 @@ def make(**changes: Any) -> type[Fine]:
     return type("Changed", (Fine,), changes)
 
 
-def test_nothing_to_complain_of() -> None:
+def test_sound_environments_have_no_problems_or_notes() -> None:
     for kind in (Fine, Wide):
         told = found(kind)
         assert not told["problem"]
@@ -76,7 +76,7 @@ def only(self: Any) -> None:
 
 
 def second(self: Any) -> Any:
-    """The first environment takes a hundred steps."""
+    """Fails after the hundred steps that the first environment takes."""
     broken.Sound.taken += 1
     if broken.Sound.taken > 100:
         raise RuntimeError("this is not the arena I know")
@@ -96,7 +96,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "column": ({"observed": lambda self: self.state[:, None]}, r"shape \(1, 1\)"),
     "exits": ({"observed": lambda self: sys.exit(0)}, "SystemExit"),
     "bounds": ({"step": careful}, "--clip-actions"),
-    "one only": ({"__init__": only}, "the port is in use.*mend that"),
+    "one only": ({"__init__": only}, "the port is in use.*fix that"),
     "second fails": ({"observed": second}, "A second environment fails .*the arena"),
     "no limit": ({"ended": lambda self: False}, "TimeLimit"),
     "wide actions": (
@@ -123,7 +123,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_problem(name: str) -> None:
+def test_check_finds_the_problem(name: str) -> None:
     changes, words = PROBLEMS[name]
     broken.restart()
     problems = found(make(**changes))["problem"]
@@ -137,11 +137,11 @@ def raises(self: Any, *_: Any, **__: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("method", "what"),
-    [("step", "The environment raised at step 1"), ("reset", "The reset raised")],
+    [("step", "The environment raised at step 1"), ("reset", "The reset at the start raised")],
 )
-def test_an_environment_that_raises(method: str, what: str) -> None:
+def test_exception_in_step_or_reset_is_the_only_problem(method: str, what: str) -> None:
     problems = found(make(**{method: raises}))["problem"]
-    assert problems == [f"{what} (RuntimeError: the motor is on fire); mend that first."]
+    assert problems == [f"{what} (RuntimeError: the motor is on fire); fix that first."]
 
 
 @pytest.mark.parametrize(
@@ -154,20 +154,20 @@ def test_an_environment_that_raises(method: str, what: str) -> None:
         (broken.ObservationHuge, "beyond single precision"),
     ],
 )
-def test_a_fault_that_comes_later(kind: Any, says: str) -> None:
+def test_check_finds_later_faults(kind: Any, says: str) -> None:
     broken.restart()
     problems = [x.text for x in check(Maker(lambda: kind(30)), 100, 0) if x.kind == "problem"]
     assert len(problems) == 1
     assert re.search(says, problems[0])
 
 
-def test_what_is_odd_but_works_is_no_problem() -> None:
+def test_unusual_but_valid_environments_have_no_problems() -> None:
     broken.restart()
     for kind in (broken.CloseRaises, broken.RewardArray, broken.EndOne, broken.ActionSpoiled):
         assert not found(kind)["problem"]
 
 
-def test_a_wrapped_time_limit_is_found() -> None:
+def test_check_finds_a_wrapped_time_limit() -> None:
     def limited() -> Any:
         return gym.wrappers.TimeLimit(broken.Endless(), 500)
 
@@ -195,14 +195,14 @@ NOTES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", NOTES)
-def test_a_note(name: str) -> None:
+def test_check_gives_the_note(name: str) -> None:
     changes, words = NOTES[name]
     told = found(make(**changes))
     assert not told["problem"]
     assert any(words in note for note in told["note"])
 
 
-def test_a_slow_environment_is_tried_for_some_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_of_a_slow_environment_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnose, "PATIENCE", 0.1)
 
     def slow(self: Any) -> float:
@@ -211,10 +211,10 @@ def test_a_slow_environment_is_tried_for_some_time_only(monkeypatch: pytest.Monk
 
     told = found(make(reward=slow, ended=lambda self: True))
     assert not told["problem"]
-    assert any("random steps a second: a million take" in note for note in told["note"])
+    assert any("random steps per second: a million take" in note for note in told["note"])
 
 
-def test_what_no_algorithm_can_use_is_refused() -> None:
+def test_check_of_discrete_actions_raises() -> None:
     with pytest.raises(DiscError, match="Discrete actions"):
         check(Maker(Discrete), 10, 0)
 
@@ -237,7 +237,9 @@ def run(*words: str) -> int:
         (["Pendulum-v1", "--steps", "0"], 2),
     ],
 )
-def test_the_command(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_command_sets_exit_status_and_output(
+    words: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(*words) == status
     said = capsys.readouterr()
     assert bool(said.err) == (status == 2)

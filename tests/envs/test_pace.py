@@ -1,4 +1,4 @@
-"""Threads for environments are kept only where they are faster; results never depend on it."""
+"""Environment threads are used only if they are faster; results do not depend on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from disc.envs.pool import Pace
 
 
 @pytest.mark.parametrize(("threaded", "plain", "best"), [(1.0, 2.0, True), (2.0, 1.0, False)])
-def test_both_are_tried_and_the_faster_is_kept(threaded: float, plain: float, best: bool) -> None:
+def test_faster_of_threaded_and_plain_stepping_is_kept(
+    threaded: float, plain: float, best: bool
+) -> None:
     pace, tried = Pace(), []
     for _ in range(5):
         way = pace.faster()

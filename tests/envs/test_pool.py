@@ -1,4 +1,4 @@
-"""Which environments are taken, and what is said of the others."""
+"""Which environments are accepted, and the errors for the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import environments as probes
 
 
 @pytest.mark.parametrize("name", list(TASKS))
-def test_the_papers_tasks_by_their_short_names(name: str) -> None:
+def test_short_names_make_the_papers_tasks(name: str) -> None:
     env = Maker(name).make()
     spec, task = describe(env, name), TASKS[name]
     assert (spec.observation_size, spec.action_size) == (task.observation_size, task.action_size)
@@ -36,18 +36,18 @@ def test_the_papers_tasks_by_their_short_names(name: str) -> None:
         (gym.make("Pendulum-v1"), {}),
     ],
 )
-def test_ids_objects_and_functions(source: Any, kwargs: dict[str, Any]) -> None:
+def test_environments_can_be_ids_objects_or_functions(source: Any, kwargs: dict[str, Any]) -> None:
     env = Environments(Maker(source, kwargs), 1)
     env.reset(0, 0)
     assert env.observations().shape == (1, env.spec.observation_size)
 
 
-def test_keyword_arguments_arrive() -> None:
+def test_keyword_arguments_reach_the_environment() -> None:
     kwargs = {"exclude_current_positions_from_observation": False}
     assert describe(Maker("Hopper-v5", kwargs).make(), "").observation_size == 12
 
 
-def test_spaces_of_any_shape() -> None:
+def test_spaces_of_any_shape_are_flattened() -> None:
     spec = describe(probes.Wide(), "wide")
     assert (spec.observation_size, spec.observation_shape) == (6, (2, 3))
     assert (spec.action_size, spec.action_shape) == (4, (2, 2))
@@ -82,13 +82,13 @@ def test_bounds_are_rounded_inwards() -> None:
         (lambda: 1 / 0, "making the environment failed .ZeroDivisionError"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_a_sentence(source: Any, says: str) -> None:
+def test_unusable_environments_raise_one_line_errors(source: Any, says: str) -> None:
     with pytest.raises(DiscError, match=says) as caught:
         Environments(Maker(source), 1)
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(*_: Any, **__: Any) -> Any:
         raise gym.error.DependencyNotInstalled("box2d is not installed")
 
@@ -97,19 +97,19 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         Maker("BipedalWalker-v3").make()
 
 
-def test_one_object_is_not_several_environments() -> None:
+def test_one_object_cannot_serve_as_several_environments() -> None:
     with pytest.raises(DiscError, match="pass a function"):
         Environments(Maker(probes.Wide()), 2)
 
 
-def test_an_object_is_trained_on_itself_and_evaluated_on_a_copy() -> None:
+def test_environment_object_is_used_for_training_and_copied_for_evaluation() -> None:
     env = probes.Wide()
     maker = Maker(env)
     assert Environments(maker, 1).lanes[0].env is env
     assert maker.make() is not env
 
 
-def test_mujoco_leaves_no_log_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mujoco_leaves_no_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Maker("HalfCheetah-v5").make()
     assert not list(tmp_path.iterdir())

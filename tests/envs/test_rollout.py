@@ -1,4 +1,4 @@
-"""A rollout holds what happened, row by row."""
+"""Rollouts contain one row per step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import environments as probes
 
 
 class Counter(probes.Probe):
-    """The observation is the time; terminates at 3, or is truncated at 4 if `cut`."""
+    """The observation is the time; episodes terminate at 3 or, every second one, are cut at 4."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
     episode = -1
@@ -54,7 +54,7 @@ def gather(source: Any, n: int, num_envs: int = 1, iteration: int = 0, threads: 
     return collect(env, lambda _: Actor(), state, n, threads)
 
 
-def test_every_row_is_a_step_and_the_final_observation_is_the_true_one() -> None:
+def test_rows_hold_steps_and_true_final_observations() -> None:
     rollout = gather(Counter, 9)
     np.testing.assert_array_equal(rollout.observation[:, 0], [0, 1, 2, 0, 1, 2, 3, 0, 1])
     np.testing.assert_array_equal(rollout.next_observation[:, 0], [1, 2, 3, 1, 2, 3, 4, 1, 2])
@@ -67,7 +67,7 @@ def test_every_row_is_a_step_and_the_final_observation_is_the_true_one() -> None
     np.testing.assert_array_equal(rollout.mean, 10.0 * rollout.observation)
 
 
-def test_an_environment_may_reuse_its_observation_array() -> None:
+def test_environment_may_reuse_its_observation_array() -> None:
     class Reuses(Counter):
         buffer = np.zeros(1, np.float32)
 
@@ -85,7 +85,7 @@ def test_an_environment_may_reuse_its_observation_array() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_noise_differs_between_rows_iterations_and_environments() -> None:
+def test_noise_differs_between_rows_iterations_and_environments() -> None:
     noises = []
     for iteration in (0, 1):
         rollout = gather(Counter, 8, num_envs=2, iteration=iteration)
@@ -93,7 +93,7 @@ def test_the_noise_differs_between_rows_iterations_and_environments() -> None:
     assert len(np.unique(noises)) == 16
 
 
-def test_environments_follow_one_another() -> None:
+def test_rows_of_environments_are_stored_one_after_another() -> None:
     rollout = gather(Counter, 10, num_envs=2, threads=2)
     np.testing.assert_array_equal(rollout.observation[:, 0], [0, 1, 2, 0, 1] * 2)
     np.testing.assert_array_equal(np.flatnonzero(rollout.border), [4, 9])
@@ -101,7 +101,7 @@ def test_environments_follow_one_another() -> None:
     assert rollout.log_std.shape == (1,)
 
 
-def test_an_episode_goes_on_in_the_next_batch() -> None:
+def test_episode_continues_in_the_next_batch() -> None:
     env = Environments(Maker(Counter), 1)
     env.reset(0, 0)
     state = SimpleNamespace(seed=5, iteration=0, step=0)
@@ -126,7 +126,7 @@ def test_faults_name_the_environment_and_the_step(fault: str, says: str) -> None
         gather(Maker("tests.support.environments:bad", {"fault": fault}).make, 1024, 1)
 
 
-def test_faults_late_in_a_batch() -> None:
+def test_fault_at_the_last_step_of_a_batch_raises() -> None:
     probes.Bad.total = 0
     with pytest.raises(DiscError, match="not finite"):
         gather(lambda: probes.Bad("nan-observation", 8), 8)

@@ -67,8 +67,8 @@ class Trajectory:
     def v_trace(self) -> Any:
         """V + Σ_l γ^{l−t} (∏_{i=t..l−1} c_i) min(1, ρ_l) δ_l, c = λ min(1, ρ).
 
-        So Espeholt et al. (2018) have it. The paper's eq. 6 has c_l in the place of min(1, ρ_l),
-        one λ too many: its target would not be GAE's for ρ = 1, as the paper says it is.
+        As in Espeholt et al. (2018). The paper's eq. 6 has c_l in place of min(1, ρ_l), one λ
+        too many: its target would not equal GAE's for ρ = 1, as the paper says it does.
         """
         result = self.value.copy()
         for t in range(self.steps):
@@ -86,7 +86,7 @@ def assert_close(found: Any, wanted: Any) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_the_trajectories_hold_every_kind_of_end() -> None:
+def test_sample_trajectories_contain_every_kind_of_end() -> None:
     flags = [(t.terminated, t.truncated, t.border) for t in map(Trajectory, range(4))]
     terminated, truncated, border = (np.concatenate(x) for x in zip(*flags, strict=True))
     alone = [terminated & ~truncated & ~border, ~terminated & truncated & ~border]
@@ -94,7 +94,7 @@ def test_the_trajectories_hold_every_kind_of_end() -> None:
 
 
 @SEEDS
-def test_gae_is_its_sum(seed: int) -> None:
+def test_gae_matches_its_definition(seed: int) -> None:
     trajectory = Trajectory(seed)
     wanted = trajectory.advantage(np.ones(trajectory.steps))
     advantage, target = advantages.gae(*trajectory.arguments())
@@ -103,14 +103,14 @@ def test_gae_is_its_sum(seed: int) -> None:
 
 
 @SEEDS
-def test_gae_v_is_its_sum(seed: int) -> None:
+def test_gae_v_matches_its_definition(seed: int) -> None:
     trajectory = Trajectory(seed)
     advantage, _ = advantages.gae_v(*trajectory.arguments(), jnp.asarray(trajectory.rho))
     assert_close(advantage, trajectory.advantage(trajectory.rho))
 
 
 @SEEDS
-def test_the_target_of_gae_v_is_v_trace(seed: int) -> None:
+def test_gae_v_target_is_v_trace(seed: int) -> None:
     trajectory = Trajectory(seed)
     _, target = advantages.gae_v(*trajectory.arguments(), jnp.asarray(trajectory.rho))
     assert_close(target, trajectory.v_trace())
@@ -118,14 +118,14 @@ def test_the_target_of_gae_v_is_v_trace(seed: int) -> None:
 
 @SEEDS
 @pytest.mark.parametrize("rho", [1.0, 7.0])
-def test_gae_v_of_weights_from_one_up_is_gae(seed: int, rho: float) -> None:
+def test_gae_v_with_weights_of_at_least_one_equals_gae(seed: int, rho: float) -> None:
     arguments = Trajectory(seed).arguments()
     found = advantages.gae_v(*arguments, jnp.full_like(arguments[0], rho))
     for x, y in zip(found, advantages.gae(*arguments), strict=True):
         np.testing.assert_array_equal(x, y)
 
 
-def test_three_steps_by_hand() -> None:
+def test_gae_v_of_three_steps_matches_hand_calculation() -> None:
     """γ = λ = ½: δ = (−2, 3, 1), so that 3 + ½·½·¼·1 = 3.0625 and −2 + ½·½·½·3.0625."""
     reward, value, next_value = jnp.float32([[1, 2, 3], [4, 2, 6], [2, 6, 8]])
     discount, decay = jnp.float32([0.5, 0.5, 0.5]), jnp.float32([0.25, 0.25, 0])
@@ -135,7 +135,7 @@ def test_three_steps_by_hand() -> None:
     np.testing.assert_array_equal(target, [2.3828125, 3.53125, 6.25])
 
 
-def test_lanes_are_independent() -> None:
+def test_environments_in_a_batch_are_independent() -> None:
     lanes = [(*t.arguments(), jnp.asarray(t.rho)) for t in map(Trajectory, range(3))]
     together = advantages.gae_v(*(jnp.stack(column, axis=1) for column in zip(*lanes, strict=True)))
     for e, lane in enumerate(lanes):
@@ -143,8 +143,8 @@ def test_lanes_are_independent() -> None:
             assert_close(whole[:, e], alone)
 
 
-def test_terminated_wins_over_truncated() -> None:
-    """A step that ends an episode for both reasons has no future to value."""
+def test_terminated_takes_precedence_over_truncated() -> None:
+    """A step that is both has no next value."""
     both = np.array([True, False])
     discount, decay = discounts(both, both, np.array([False, True]))
     assert_close(discount, [0.0, GAMMA])
@@ -152,8 +152,8 @@ def test_terminated_wins_over_truncated() -> None:
 
 
 @pytest.mark.parametrize("bootstrap", [True, False])
-def test_value_of_a_time_limited_cycle(bootstrap: bool) -> None:
-    """One state, reward 1 for ever, cut every 5 steps: V = 1/(1 − γ), if one looks beyond the cut.
+def test_value_of_a_time_limited_cycle_needs_bootstrapping(bootstrap: bool) -> None:
+    """One state, constant reward 1, cut every 5 steps: V = 1/(1 − γ) if time limits bootstrap.
 
     The batch stops in the middle of an episode.
     """
@@ -172,7 +172,7 @@ def test_value_of_a_time_limited_cycle(bootstrap: bool) -> None:
         assert float(value[0]) < 0.5 * truth
 
 
-def test_standardize_weights_the_mean_and_the_spread(rng: np.random.Generator) -> None:
+def test_standardize_uses_the_weighted_mean_and_std(rng: np.random.Generator) -> None:
     advantage, weight = 3.0 + 2.0 * rng.standard_normal(50), rng.random(50)
     center = np.average(advantage, weights=weight)
     wanted = (advantage - center) / np.std(weight * advantage)
@@ -180,7 +180,7 @@ def test_standardize_weights_the_mean_and_the_spread(rng: np.random.Generator) -
     assert_close(found, wanted)
 
 
-def test_standardize_of_weight_one_is_the_z_score(rng: np.random.Generator) -> None:
+def test_standardize_with_equal_weights_is_the_z_score(rng: np.random.Generator) -> None:
     advantage = 3.0 + 2.0 * rng.standard_normal(50)
     found = advantages.standardize(jnp.asarray(advantage), jnp.ones(50), jnp.ones(50))
     assert_close(found, (advantage - advantage.mean()) / advantage.std())

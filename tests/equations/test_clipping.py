@@ -41,20 +41,20 @@ def differences(function: Any, log_ratio: Any) -> Any:
 
 
 @pytest.mark.parametrize("dimensions", [1, 3])
-def test_joint_clip_is_ppo(dimensions: int) -> None:
+def test_joint_clip_matches_ppo(dimensions: int) -> None:
     log_ratio, advantage = samples(dimensions)
     rho, a = np.prod(np.exp(np.asarray(log_ratio)), axis=1), np.asarray(advantage)
     wanted = np.minimum(rho * a, np.clip(rho, 1.0 - EPSILON, 1.0 + EPSILON) * a)
     assert_close(clipping.joint_clip(log_ratio, advantage, EPSILON) * advantage, wanted)
 
 
-def test_dimension_clip_of_one_dimension_is_ppo() -> None:
+def test_dimension_clip_of_one_dimension_equals_ppo() -> None:
     arguments = (*samples(1), EPSILON)
     assert_close(clipping.dimension_clip(*arguments), clipping.joint_clip(*arguments))
 
 
 @pytest.mark.parametrize("dimensions", [2, 3, 8])
-def test_dimension_clip_is_a_product(dimensions: int) -> None:
+def test_dimension_clip_is_the_product_of_clipped_ratios(dimensions: int) -> None:
     log_ratio, advantage = samples(dimensions)
     wanted = []
     for row, a in zip(np.exp(log_ratio).tolist(), advantage.tolist(), strict=True):
@@ -66,8 +66,8 @@ def test_dimension_clip_is_a_product(dimensions: int) -> None:
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
-def test_the_sign_of_the_objective_is_the_advantages(dimensions: int) -> None:
-    """Eq. 2 read literally multiplies κ once for each dimension: D even flips Â < 0."""
+def test_objective_has_the_sign_of_the_advantage(dimensions: int) -> None:
+    """Eq. 2 taken literally multiplies by κ once per dimension: an even D flips Â < 0."""
     log_ratio, advantage = samples(dimensions)
     weight = np.asarray(clipping.dimension_clip(log_ratio, advantage, EPSILON))
     assert np.all(weight > 0.0)
@@ -81,7 +81,7 @@ def test_the_sign_of_the_objective_is_the_advantages(dimensions: int) -> None:
 
 
 @pytest.mark.parametrize("dimensions", [1, 3])
-def test_dimension_clip_loses_the_gradient_of_clipped_dimensions_only(dimensions: int) -> None:
+def test_dimension_clip_stops_gradients_of_clipped_dimensions_only(dimensions: int) -> None:
     log_ratio, advantage = samples(dimensions)
 
     def weight(x: Any) -> Any:
@@ -99,7 +99,7 @@ def test_dimension_clip_loses_the_gradient_of_clipped_dimensions_only(dimensions
     np.testing.assert_array_equal(vanished, np.all(constant, axis=1))
 
 
-def test_joint_clip_loses_the_gradient_of_the_whole_sample() -> None:
+def test_joint_clip_stops_the_gradient_of_the_whole_sample() -> None:
     log_ratio, advantage = samples(3)
 
     def weight(x: Any) -> Any:
@@ -110,8 +110,8 @@ def test_joint_clip_loses_the_gradient_of_the_whole_sample() -> None:
     np.testing.assert_array_equal(differences(weight, log_ratio) == 0.0, lost)
 
 
-def test_dimension_clip_still_learns_where_joint_clip_has_stopped() -> None:
-    """ρ = 2·1 is beyond 1.4, but its second dimension has not moved."""
+def test_dimension_clip_keeps_gradients_where_joint_clip_has_none() -> None:
+    """ρ = 2·1 is above 1.4, but its second dimension has not moved."""
     log_ratio, advantage = jnp.float32([[np.log(2.0), 0.0]]), jnp.ones(1)
     gradients = [
         jax.grad(lambda x, clip=clip: jnp.sum(clip(x, advantage, EPSILON)))(log_ratio)
@@ -122,13 +122,13 @@ def test_dimension_clip_still_learns_where_joint_clip_has_stopped() -> None:
 
 
 def test_is_penalty_counts_the_newest_batch_only() -> None:
-    """½ · mean(0.3², 0.2²) = 0.0325; the third row is an old batch's."""
+    """½ · mean(0.3², 0.2²) = 0.0325; the third row is from an old batch."""
     log_ratio = jnp.float32([[0.1, 0.2], [0.3, -0.1], [5.0, 5.0]])
     assert_close(clipping.is_penalty(log_ratio, jnp.float32([1, 1, 0])), 0.0325)
     assert clipping.is_penalty(log_ratio, jnp.zeros(3)) == 0.0
 
 
-def test_kl_penalty_is_the_integral(rng: np.random.Generator) -> None:
+def test_kl_penalty_matches_numerical_integration(rng: np.random.Generator) -> None:
     mean, old_mean = rng.standard_normal((2, 3, 2))
     log_std, old_log_std = rng.uniform(-0.5, 0.5, (2, 1, 2))
     x, width = np.linspace(-15.0, 15.0, 20_001, retstep=True)
@@ -150,7 +150,7 @@ def test_kl_penalty_of_the_same_policy_is_zero(rng: np.random.Generator) -> None
     assert_close(clipping.kl_penalty(mean, log_std, mean, log_std, jnp.ones(5)), 0.0)
 
 
-def test_clipped_value_loss(rng: np.random.Generator) -> None:
+def test_clipped_value_loss_matches_its_definition(rng: np.random.Generator) -> None:
     value, target, old = rng.standard_normal((3, 50))
     held = np.clip(value, old - EPSILON, old + EPSILON)
     wanted = np.maximum((value - target) ** 2, (held - target) ** 2) / 2
@@ -158,7 +158,7 @@ def test_clipped_value_loss(rng: np.random.Generator) -> None:
     assert_close(found, wanted)
 
 
-def test_value_loss_without_a_clip(rng: np.random.Generator) -> None:
+def test_value_loss_without_clipping_is_half_the_squared_error(rng: np.random.Generator) -> None:
     value, target, old = rng.standard_normal((3, 50))
     found = clipping.clipped_value_loss(*map(jnp.asarray, (value, target, old)), None)
     assert_close(found, (value - target) ** 2 / 2)
@@ -176,7 +176,9 @@ def test_value_loss_without_a_clip(rng: np.random.Generator) -> None:
         (2.0**-10, 0.0, 2.0**-10),
     ],
 )
-def test_adapt_at_its_thresholds_and_bounds(alpha: float, penalty: float, wanted: float) -> None:
+def test_alpha_adapts_at_its_thresholds_and_bounds(
+    alpha: float, penalty: float, wanted: float
+) -> None:
     assert clipping.adapt(alpha, penalty, target=2.0) == wanted
 
 
@@ -187,7 +189,7 @@ def test_switch_follows_the_objective_inside_the_trust_region() -> None:
         assert_close(found["a"], objective["a"])
 
 
-def test_switch_returns_by_steps_of_the_objectives_length() -> None:
+def test_switch_outside_scales_the_penalty_to_the_objectives_norm() -> None:
     objective = {"a": jnp.float32([3.0, 0.0]), "b": jnp.float32([[4.0]])}
     penalty = {"a": jnp.float32([0.0, 1e-3]), "b": jnp.float32([[0.0]])}
     found = clipping.switch(objective, penalty, jnp.float32(0.2), 0.1)
@@ -195,7 +197,7 @@ def test_switch_returns_by_steps_of_the_objectives_length() -> None:
     assert_close(found["b"], [[0.0]])
 
 
-def test_switch_of_a_flat_penalty_is_finite() -> None:
+def test_switch_with_a_zero_penalty_gradient_is_finite() -> None:
     nothing = {"a": jnp.zeros(2)}
     found = clipping.switch({"a": jnp.ones(2)}, nothing, jnp.float32(0.2), 0.1)
     assert_close(found["a"], [0.0, 0.0])

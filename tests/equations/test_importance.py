@@ -1,4 +1,4 @@
-"""Importance weights against explicit densities, and what extreme weights do to the equations."""
+"""Importance weights against explicit densities, and the equations with extreme weights."""
 
 from __future__ import annotations
 
@@ -39,14 +39,16 @@ def test_log_ratio_of_the_same_policy_is_zero(rng: np.random.Generator) -> None:
     assert not np.any(importance.log_ratio(action, mean, log_std, mean, log_std))
 
 
-def test_the_joint_weight_is_a_product(rng: np.random.Generator) -> None:
+def test_joint_weight_is_the_product_over_dimensions(rng: np.random.Generator) -> None:
     rho_d = rng.uniform(0.5, 2.0, (20, 4))
     log_rho = importance.joint(jnp.log(jnp.float32(rho_d)))
     assert_close(importance.ratio(log_rho), np.prod(rho_d, axis=1))
 
 
 @pytest.mark.parametrize("shape", [(20,), (20, 3)])
-def test_deviation(rng: np.random.Generator, shape: tuple[int, ...]) -> None:
+def test_deviation_is_the_mean_distance_from_one(
+    rng: np.random.Generator, shape: tuple[int, ...]
+) -> None:
     rho = rng.uniform(0.5, 2.0, shape)
     total = 0.0
     for weight in rho.ravel():
@@ -58,12 +60,12 @@ def included(deviation: list[float], age: list[int], epsilon_b: float) -> list[b
     return importance.include(jnp.float32(deviation), jnp.int32(age), epsilon_b).tolist()
 
 
-def test_a_batch_is_included_if_its_deviation_is_below() -> None:
-    """A deviation of just ε_b is not below it."""
+def test_batches_below_the_threshold_are_included() -> None:
+    """A deviation equal to ε_b is not below it."""
     assert included([0.05, 0.2, 0.1, 0.0], [3, 2, 1, 0], 0.1) == [True, False, False, True]
 
 
-def test_the_newest_batch_is_always_included() -> None:
+def test_newest_batch_is_always_included() -> None:
     assert included([9.0, 9.0], [1, 0], 0.1) == [False, True]
 
 
@@ -75,7 +77,7 @@ def test_epsilon_b_of_zero_includes_the_newest_only() -> None:
     assert included([0.0, 0.0, 0.0], [1, 0, 2], 0.0) == [False, True, False]
 
 
-def test_effective_samples(rng: np.random.Generator) -> None:
+def test_effective_samples_match_their_definition(rng: np.random.Generator) -> None:
     log_rho, mask = rng.standard_normal((4, 10)), rng.random((4, 10)) < 0.7
     rho = np.exp(log_rho[mask])
     wanted = rho.sum() ** 2 / (rho**2).sum() / mask.sum()
@@ -83,12 +85,12 @@ def test_effective_samples(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("log_rho", [-90.0, 0.0, 90.0])
-def test_equal_weights_waste_no_samples(log_rho: float) -> None:
+def test_equal_weights_give_full_effective_samples(log_rho: float) -> None:
     mask = jnp.arange(8) < 5
     assert_close(importance.effective_samples(jnp.full(8, log_rho), mask), 1.0)
 
 
-# Finite in, finite out: shapes and magnitudes far beyond what learning should meet.
+# Finite inputs give finite outputs, for shapes and magnitudes far beyond those in training.
 
 
 def floats(magnitude: float) -> Any:

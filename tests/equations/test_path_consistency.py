@@ -1,4 +1,4 @@
-"""Path consistency against numbers worked by hand and double loops."""
+"""Path consistency against hand calculations and double loops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ path_sum = jax.jit(path_consistency.path_sum, static_argnames=("gamma", "d"))
 def residual(
     reward: Any, value: Any, next_value: Any, terminated: Any, end: Any, gamma: float, d: int
 ) -> Any:
-    """Given the values of all next states: the one where each path leads is read."""
+    """Takes the values of all next states and reads the one at the end of each path."""
     following = jnp.where(terminated, 0.0, next_value)
     last = jnp.take_along_axis(following, path_consistency.path_end(end, d), axis=1)
     start = path_consistency.path_start(end, d, stride=1)
@@ -43,7 +43,7 @@ NEXT_VALUE = np.float32([-2, 6, 10, 16])
 
 
 def worked(d: int, terminated: int | None = None, end: int | None = None, **columns: Any) -> Any:
-    """C of the chunk above, (4,); these steps end an episode, for good or not."""
+    """C of the chunk above, (4,); `terminated` and `end` are steps that end an episode."""
     arrays = {"reward": REWARD, "value": VALUE, "next_value": NEXT_VALUE, **columns}
     time = np.arange(4)
     flags = time == terminated, (time == terminated) | (time == end) | (time == 3)
@@ -56,7 +56,7 @@ def worked(d: int, terminated: int | None = None, end: int | None = None, **colu
     [
         # −1 + 1 − ½·2,  1 + 2 + ½·6,  −2 + 4 + ½·10,  −3 + 8 + ½·16
         (1, [-1, 6, 7, 13]),
-        # −1 + 1 + ½·2 + ¼·6,  1 + 2 + ½·4 + ¼·10,  −2 + 4 + ½·8 + ¼·16; the chunk ends: as before
+        # −1 + 1 + ½·2 + ¼·6,  1 + 2 + ½·4 + ¼·10,  −2 + 4 + ½·8 + ¼·16; the end: as for d = 1
         (2, [2.5, 7.5, 10, 13]),
         # −1 + 1 + ½·2 + ¼·4 + ⅛·10,  1 + 2 + ½·4 + ¼·8 + ⅛·16
         (3, [3.25, 9, 10, 13]),
@@ -64,7 +64,7 @@ def worked(d: int, terminated: int | None = None, end: int | None = None, **colu
         (4, [4, 9, 10, 13]),
     ],
 )
-def test_an_episode_without_end(d: int, wanted: list[float]) -> None:
+def test_residual_within_one_episode_matches_hand_calculation(d: int, wanted: list[float]) -> None:
     np.testing.assert_array_equal(worked(d), wanted)
 
 
@@ -76,8 +76,8 @@ def test_an_episode_without_end(d: int, wanted: list[float]) -> None:
         (4, [1, 3, 10, 13]),
     ],
 )
-def test_no_value_follows_a_terminal_state(d: int, wanted: list[float]) -> None:
-    """Step 1 is the last of its episode: 1 + 2 = 3. Whatever its next value is, it isn't read."""
+def test_terminal_state_has_no_next_value(d: int, wanted: list[float]) -> None:
+    """Step 1 is the last of its episode: 1 + 2 = 3. Its next value is not read."""
     unread = np.float32([-2, np.nan, 10, 16])
     np.testing.assert_array_equal(worked(d, terminated=1, next_value=unread), wanted)
 
@@ -90,22 +90,22 @@ def test_no_value_follows_a_terminal_state(d: int, wanted: list[float]) -> None:
         (4, [2.5, 6, 10, 13]),
     ],
 )
-def test_a_value_follows_any_other_end(d: int, wanted: list[float]) -> None:
-    """At a time limit or a border: −1 + 1 + ½·2 + ¼·6 = 2½ and 1 + 2 + ½·6 = 6, then anew."""
+def test_other_ends_bootstrap_from_the_next_value(d: int, wanted: list[float]) -> None:
+    """At a time limit or a border: −1 + 1 + ½·2 + ¼·6 = 2½ and 1 + 2 + ½·6 = 6."""
     np.testing.assert_array_equal(worked(d, end=1), wanted)
 
 
-def test_a_chunk_may_hold_several_episodes() -> None:
+def test_chunk_may_contain_several_episodes() -> None:
     """Steps 0 and 2 end theirs: −1 + 1,  1 + 2 + ½·4 + ¼·10,  −2 + 4 + ½·10,  −3 + 8 + ½·16."""
     np.testing.assert_array_equal(worked(4, terminated=0, end=2), [0, 7.5, 7, 13])
 
 
-def test_the_last_state_of_a_chunk_may_be_terminal() -> None:
+def test_last_state_of_a_chunk_may_be_terminal() -> None:
     """−1 + 1 + 1 + 1 + 1,  1 + 2 + 2 + 2,  −2 + 4 + 4,  −3 + 8."""
     np.testing.assert_array_equal(worked(4, terminated=3), [3, 7, 6, 5])
 
 
-def test_path_sum_by_hand() -> None:
+def test_path_sum_matches_hand_calculation() -> None:
     """γ = ½, an episode of two steps and one of three: 1 + ½·2, 2 and 4 + ½·8 + ¼·16, 8 + …, 16."""
     x, end = jnp.float32([[1, 2, 4, 8, 16]]), jnp.array([[False, True, False, False, True]])
     for d, wanted in ((1, [1, 2, 4, 8, 16]), (2, [2, 2, 8, 16, 16]), (5, [2, 2, 12, 16, 16])):
@@ -158,7 +158,7 @@ class Chunks:
         return result, read
 
 
-def test_the_chunks_hold_every_kind_of_path() -> None:
+def test_sample_chunks_contain_every_kind_of_path() -> None:
     chunks = Chunks(0)
     lengths = {len(chunks.path(row, t, T)) for row, t in np.ndindex(ROWS, T)}
     assert lengths == set(range(1, T + 1))
@@ -169,21 +169,21 @@ def test_the_chunks_hold_every_kind_of_path() -> None:
 
 
 @LENGTHS
-def test_path_sum_is_its_double_loop(d: int) -> None:
+def test_path_sum_matches_a_double_loop(d: int) -> None:
     chunks = Chunks(d)
     x, end = (chunks.arguments()[i] for i in (0, 4))
     assert_close(path_sum(x, end, GAMMA, d), chunks.sums(chunks.reward, d))
 
 
 @LENGTHS
-def test_residual_is_its_double_loop(d: int) -> None:
+def test_residual_matches_a_double_loop(d: int) -> None:
     chunks = Chunks(d)
     found = residual(*chunks.arguments(), GAMMA, d)
     assert_close(found, chunks.residuals(d)[0])
 
 
 @LENGTHS
-def test_only_the_value_where_a_path_ends_is_read(d: int) -> None:
+def test_only_the_value_at_the_end_of_a_path_is_read(d: int) -> None:
     chunks = Chunks(d)
     wanted, read = chunks.residuals(d)
     assert not np.all(read)
@@ -192,10 +192,10 @@ def test_only_the_value_where_a_path_ends_is_read(d: int) -> None:
 
 
 @LENGTHS
-def test_nothing_after_an_episode_is_read(d: int) -> None:
+def test_nothing_after_the_episode_is_read(d: int) -> None:
     chunks = Chunks(d)
     wanted, _ = chunks.residuals(d)
-    after = np.cumsum(chunks.end, axis=1) - chunks.end > 0  # the first end is still before
+    after = np.cumsum(chunks.end, axis=1) - chunks.end > 0  # excludes the first end
     columns = {n: np.where(after, np.nan, getattr(chunks, n)) for n in ("reward", "next_value")}
     found = np.asarray(residual(*chunks.arguments(**columns), GAMMA, d))
     assert_close(found[~after], wanted[~after])
@@ -203,7 +203,7 @@ def test_nothing_after_an_episode_is_read(d: int) -> None:
 
 @LENGTHS
 def test_nothing_beyond_a_chunk_or_before_a_path_is_read(d: int) -> None:
-    """What would follow the last step, were a chunk a circle, is its first step."""
+    """If indices wrapped around, the first step would follow the last."""
     chunks = Chunks(d)
     wanted, _ = chunks.residuals(d)
     first = np.arange(T)[None] == 0
@@ -213,7 +213,7 @@ def test_nothing_beyond_a_chunk_or_before_a_path_is_read(d: int) -> None:
     assert_close(found[:, 1:], wanted[:, 1:])
 
 
-def test_chunks_of_one_step() -> None:
+def test_residual_of_one_step_chunks_matches_hand_calculation() -> None:
     """−V + r + γ V' and −V + r."""
     columns = jnp.float32([[[1.0], [1.0]], [[5.0], [5.0]], [[10.0], [10.0]]])
     flags = jnp.array([[False], [True]]), jnp.ones((2, 1), bool)

@@ -1,4 +1,4 @@
-"""Soft values against integrals, Stein variational gradients against loops and their goal."""
+"""Soft values against integrals, Stein variational gradients against loops and their target."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def hill(a: Any) -> Any:
 
 
 def simpson(values: Any, width: float) -> Any:
-    """The integral over an odd number of equally distant points."""
+    """The integral over an odd number of equally spaced points."""
     return (
         width / 3.0 * (values[0] + values[-1] + 4 * sum(values[1:-1:2]) + 2 * sum(values[2:-1:2]))
     )
 
 
-def test_the_soft_value_is_the_log_of_an_integral() -> None:
-    """Particles in the middle of equal cells are the midpoint rule, off by their distance²."""
+def test_soft_value_matches_the_log_of_an_integral() -> None:
+    """Particles in the middle of equal cells give the midpoint rule, with error O(distance²)."""
     fine, width = np.linspace(-1.0, 1.0, 20_001, retstep=True)
     wanted = [math.log(simpson(np.exp(c * hill(fine)), width)) for c in (1.0, -2.0)]
     middles = (np.arange(4000) + 0.5) / 2000.0 - 1.0
@@ -46,7 +46,9 @@ def test_the_soft_value_is_the_log_of_an_integral() -> None:
     assert_close(soft_value(jnp.asarray(q), 1), wanted, atol=1e-5)
 
 
-def test_the_soft_value_of_uniform_particles_is_near_the_integral(rng: np.random.Generator) -> None:
+def test_soft_value_of_uniform_particles_approximates_the_integral(
+    rng: np.random.Generator,
+) -> None:
     """Of exp Q with mean m and variance v, K particles give log m ± √(v/K)/m."""
     fine, width = np.linspace(-1.0, 1.0, 20_001, retstep=True)
     integral = simpson(np.exp(hill(fine)), width)
@@ -57,7 +59,7 @@ def test_the_soft_value_of_uniform_particles_is_near_the_integral(rng: np.random
     assert np.all(np.abs(error) < 4.0 * math.sqrt(variance / count) / (integral / 2.0))
 
 
-def test_the_soft_value_in_two_dimensions() -> None:
+def test_soft_value_in_two_dimensions_matches_the_integral() -> None:
     """∫∫ exp(b₁a₁ + b₂a₂) = Π 2 sinh(b)/b."""
     middles = (np.arange(200) + 0.5) / 100.0 - 1.0
     first, second = np.meshgrid(middles, middles)
@@ -68,19 +70,19 @@ def test_the_soft_value_in_two_dimensions() -> None:
 
 @pytest.mark.parametrize("dimensions", [1, 3, 17])
 @pytest.mark.parametrize("count", [1, 16])
-def test_the_soft_value_of_a_constant_adds_the_volume(dimensions: int, count: int) -> None:
+def test_soft_value_of_a_constant_adds_the_log_volume(dimensions: int, count: int) -> None:
     """The cube [−1, 1]^D has the volume 2^D."""
     q = jnp.broadcast_to(jnp.float32([[-3.0], [0.0], [500.0]]), (3, count))
     volume = math.log(2.0**dimensions)
     assert_close(soft_value(q, dimensions), [-3.0 + volume, volume, 500.0 + volume])
 
 
-def test_the_soft_value_by_hand() -> None:
+def test_soft_value_matches_hand_calculation() -> None:
     """Q = log 1, log 3 in one dimension: the mean 2 times the length 2."""
     assert_close(soft_value(jnp.log(jnp.float32([[1.0, 3.0]])), 1), [math.log(4.0)])
 
 
-def test_the_soft_value_of_large_q_stays_finite() -> None:
+def test_soft_value_of_large_q_stays_finite() -> None:
     q = jnp.float32([[1e4, 1e4 - 1.0], [-1e4, -1e4 + 1.0]])
     tail = math.log((1.0 + math.exp(-1.0)) / 2.0) + math.log(2.0)
     assert_close(soft_value(q, 1), [1e4 + tail, -1e4 + 1.0 + tail])
@@ -90,7 +92,7 @@ def test_the_soft_value_of_large_q_stays_finite() -> None:
 
 
 def median_rule(square: Any) -> Any:
-    """Sorted, the lower of the two in the middle."""
+    """The lower median, by sorting."""
     count = square[0].size
     return [
         max(float(np.sort(x.ravel())[(count - 1) // 2]) / math.log(square.shape[1]), LEAST)
@@ -100,7 +102,7 @@ def median_rule(square: Any) -> Any:
 
 @pytest.mark.parametrize("shape", [(2, 1), (2, 2), (3, 5), (8, 8), (16, 3)])
 @pytest.mark.parametrize("ties", [False, True])
-def test_the_bandwidth_is_the_lower_median(
+def test_bandwidth_is_the_lower_median(
     shape: tuple[int, int], ties: bool, rng: np.random.Generator
 ) -> None:
     square = rng.exponential(1.0, (20, *shape)).astype(np.float32)
@@ -121,17 +123,17 @@ def test_the_bandwidth_is_the_lower_median(
         ([[9.0, 0.0, 4.0], [1.0, 16.0, 25.0]], 4.0),
     ],
 )
-def test_the_bandwidth_by_hand(square: list[list[float]], median: float) -> None:
+def test_bandwidth_matches_hand_calculation(square: list[list[float]], median: float) -> None:
     """Two fixed particles: the lower median over log 2."""
     assert_close(bandwidth(jnp.float32([square])), [median / math.log(2.0)])
 
 
-def test_three_fixed_particles_divide_by_log_three() -> None:
+def test_bandwidth_of_three_particles_divides_by_log_three() -> None:
     assert_close(bandwidth(jnp.float32([[[2.0], [9.0], [5.0]]])), [5.0 / math.log(3.0)])
 
 
-def test_the_bandwidth_has_a_floor() -> None:
-    """1e-3 · log 2 is the median below which it is reached."""
+def test_bandwidth_has_a_floor() -> None:
+    """It is reached for medians below 1e-3 · log 2."""
     edge = LEAST * math.log(2.0)
     medians = np.float32([0.0, 0.5 * edge, 2.0 * edge])
     square = np.broadcast_to(medians[:, None, None], (3, 2, 4))
@@ -146,7 +148,7 @@ def kernel(fixed: Any, moved: Any, width: float) -> float:
 
 
 def slope(fixed: Any, moved: Any, width: float, d: int) -> float:
-    """The kernel's derivative by the fixed particle's coordinate, by central difference."""
+    """The kernel's derivative by a coordinate of the fixed particle, by central differences."""
     step = np.zeros(len(fixed))
     step[d] = 1e-5 * math.sqrt(width)
     rise = kernel(fixed + step, moved, width) - kernel(fixed - step, moved, width)
@@ -170,7 +172,7 @@ def looped(fixed: Any, moved: Any, score: Any) -> Any:
 
 @pytest.mark.parametrize(("m", "f", "u", "d"), [(3, 2, 1, 1), (2, 8, 8, 3), (1, 5, 2, 4)])
 @pytest.mark.parametrize("reach", [0.02, 1.0, 30.0])
-def test_the_direction_is_the_double_sum(
+def test_direction_matches_the_double_sum(
     m: int, f: int, u: int, d: int, reach: float, rng: np.random.Generator
 ) -> None:
     """A reach of 0.02 is below the floor of the bandwidth."""
@@ -181,7 +183,7 @@ def test_the_direction_is_the_double_sum(
     assert_close(stein_direction(*arrays), wanted, rtol=2e-4, atol=1e-5 / reach)
 
 
-def test_the_direction_by_hand() -> None:
+def test_direction_matches_hand_calculation() -> None:
     """Fixed at 0 and 2, moved at 1: h = 1/log 2, κ = ½; the repulsions cancel, half of 3 stays."""
     found = stein_direction(
         jnp.float32([[[0.0], [2.0]]]), jnp.float32([[[1.0]]]), jnp.float32([[[1.0], [5.0]]])
@@ -189,14 +191,14 @@ def test_the_direction_by_hand() -> None:
     assert_close(found, [[[1.5]]])
 
 
-def test_a_moved_particle_is_pushed_away_by_hand() -> None:
+def test_repulsion_matches_hand_calculation() -> None:
     """Fixed at 0 and at 0, moved at 1, no score: κ = ½ and −2 (0 − 1) log 2 · ½ = log 2."""
     found = stein_direction(jnp.zeros((1, 2, 1)), jnp.ones((1, 1, 1)), jnp.zeros((1, 2, 1)))
     assert_close(found, [[[math.log(2.0)]]])
 
 
-def test_particles_at_one_place_only_follow_the_mean_score(rng: np.random.Generator) -> None:
-    """κ = 1 and no repulsion, as nothing says where to."""
+def test_coinciding_particles_follow_the_mean_score(rng: np.random.Generator) -> None:
+    """κ = 1 and no repulsion, as it has no direction."""
     place = np.broadcast_to(rng.standard_normal((2, 1, 3)), (2, 5, 3))
     score = rng.standard_normal((2, 5, 3))
     found = stein_direction(*map(jnp.float32, (place, place[:, :4], score)))
@@ -204,8 +206,8 @@ def test_particles_at_one_place_only_follow_the_mean_score(rng: np.random.Genera
     assert_close(found, wanted)
 
 
-def test_without_a_score_particles_only_repel(rng: np.random.Generator) -> None:
-    """Alone with a crowd around 0, each moves away from it, straight outwards."""
+def test_particles_without_a_score_only_repel(rng: np.random.Generator) -> None:
+    """With all fixed particles at 0, each moves straight outwards."""
     around = rng.uniform(0.0, 2.0 * math.pi, (1, 6))
     moved = np.stack([np.cos(around), np.sin(around)], axis=-1)
     found = np.asarray(
@@ -216,8 +218,8 @@ def test_without_a_score_particles_only_repel(rng: np.random.Generator) -> None:
     assert_close(found, outwards * moved)
 
 
-def test_batches_do_not_see_one_another(rng: np.random.Generator) -> None:
-    """Also not by the bandwidth."""
+def test_states_in_a_batch_are_independent(rng: np.random.Generator) -> None:
+    """Including their bandwidths."""
     fixed, moved, score = np.float32(rng.standard_normal((3, 4, 5, 2)))
     fixed[1] *= 50.0
     together = stein_direction(fixed, moved, score)
@@ -226,7 +228,7 @@ def test_batches_do_not_see_one_another(rng: np.random.Generator) -> None:
         assert_close(together[m : m + 1], alone)
 
 
-def test_the_order_of_fixed_particles_does_not_matter(rng: np.random.Generator) -> None:
+def test_order_of_fixed_particles_does_not_matter(rng: np.random.Generator) -> None:
     fixed, moved, score = np.float32(rng.standard_normal((3, 2, 6, 2)))
     order = rng.permutation(6)
     shuffled = stein_direction(fixed[:, order], moved, score[:, order])
@@ -234,10 +236,10 @@ def test_the_order_of_fixed_particles_does_not_matter(rng: np.random.Generator) 
 
 
 @pytest.mark.parametrize(("mean", "std"), [(3.0, 0.5), (-2.0, 2.0)])
-def test_particles_become_samples_of_a_gaussian(
+def test_particles_converge_to_a_gaussian(
     mean: float, std: float, rng: np.random.Generator
 ) -> None:
-    """From a lump beside it they spread to its mean, its width and its quartiles."""
+    """From a cluster beside it, they reach its mean, width and quartiles."""
     count = 20
 
     @jax.jit

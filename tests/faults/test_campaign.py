@@ -1,4 +1,4 @@
-"""A little of each part of the fault campaign that stops runs and spoils their files."""
+"""A small sample of the fault campaign: stopped runs and damaged files."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ from tests.run.test_resume import untimed
 
 
 @pytest.mark.parametrize("family", kills.FAMILIES)
-def test_kills_cost_nothing(family: str, tmp_path: Path, rng: np.random.Generator) -> None:
+def test_killed_runs_resume_without_loss(
+    family: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
     for outcome in kills.kills(tmp_path, rng, family, kills.FAMILIES[family], 1):
         assert outcome.good, outcome
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder, named as the family, with a run that nothing happens to."""
+    """A folder named after the family, with an undisturbed run."""
     folder = tmp_path_factory.mktemp("faults") / request.param
     folder.mkdir()
     train(request.param, folder / "whole")
     return folder
 
 
-def test_a_full_disk(whole: Path, rng: np.random.Generator) -> None:
+def test_run_recovers_from_a_full_disk(whole: Path, rng: np.random.Generator) -> None:
     outcome = disks.full(whole.name, whole, rng, 3)
     assert outcome.good, outcome
 
 
-def test_an_unwritable_folder(whole: Path) -> None:
+def test_run_recovers_from_an_unwritable_folder(whole: Path) -> None:
     outcome = disks.read_only(whole.name, whole)
     assert outcome.good, outcome
 
 
-def test_damaged_files(whole: Path, rng: np.random.Generator) -> None:
+def test_damaged_files_are_detected(whole: Path, rng: np.random.Generator) -> None:
     outcomes = [
         *damage.any_byte(whole.name, whole, rng, 0.02),
         damage.newest(whole.name, whole, rng, 2),
@@ -52,13 +54,13 @@ def test_damaged_files(whole: Path, rng: np.random.Generator) -> None:
     assert [x for x in outcomes if not x.good] == []
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(whole: Path) -> None:
+def test_run_with_only_damaged_checkpoints_is_left_unchanged(whole: Path) -> None:
     outcome = damage.every(whole.name, whole)
     assert outcome.good, outcome
 
 
-def test_later_checkpoints_that_are_damaged_do_not_push_out_good_ones(tmp_path: Path) -> None:
-    """A run goes on from before two damaged ones, and its next checkpoint is the one kept."""
+def test_pruning_keeps_good_checkpoints_over_newer_damaged_ones(tmp_path: Path) -> None:
+    """The run resumed before two damaged checkpoints; the one it writes next is kept."""
     for step in (128, 256, 512, 768):
         (tmp_path / f"step_{step:012d}.safetensors").write_text("")
     checkpoint.prune(tmp_path / "step_000000000256.safetensors")
@@ -66,8 +68,8 @@ def test_later_checkpoints_that_are_damaged_do_not_push_out_good_ones(tmp_path: 
     assert kept == ["step_000000000128.safetensors", "step_000000000256.safetensors"]
 
 
-def test_a_kill_before_old_checkpoints_are_removed_leaves_none(whole: Path, tmp_path: Path) -> None:
-    """Not even at the end of a run, where there is nothing to go on with."""
+def test_resume_removes_old_checkpoints_left_by_a_kill(whole: Path, tmp_path: Path) -> None:
+    """Even if the run has finished and there is nothing to resume."""
     run = shutil.copytree(whole / "whole", tmp_path / "run")
     newest = max((run / "checkpoints").iterdir())
     (run / "checkpoints" / "step_000000000001.safetensors").write_text("an old one")
@@ -78,7 +80,7 @@ def test_a_kill_before_old_checkpoints_are_removed_leaves_none(whole: Path, tmp_
     assert not litter(run)
 
 
-def test_a_checkpoint_of_a_newer_version_stops_a_run_instead_of_starting_it_again(
+def test_checkpoint_of_a_newer_version_does_not_restart_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
@@ -90,7 +92,7 @@ def test_a_checkpoint_of_a_newer_version_stops_a_run_instead_of_starting_it_agai
     assert (tmp_path / "run" / "progress.csv").read_bytes() == record
 
 
-def test_a_damaged_record_keeps_its_other_rows_and_is_kept_beside(tmp_path: Path) -> None:
+def test_damaged_progress_file_keeps_readable_rows_and_a_copy(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train("disc", run, callbacks=[lambda agent, row: row["step"] < 512])
     path = run / "progress.csv"
@@ -103,7 +105,7 @@ def test_a_damaged_record_keeps_its_other_rows_and_is_kept_beside(tmp_path: Path
     assert (run / "progress.damaged.csv").read_text() == "".join(lines)
 
 
-def test_the_page_shows_what_came_out() -> None:
+def test_results_page_shows_the_recorded_outcomes() -> None:
     results = Path(__file__).parents[2] / "results"
     found = json.loads((results / "faults.json").read_text(encoding="utf-8"))["outcomes"]
     outcomes = [Outcome(**x) for x in found]

@@ -1,4 +1,4 @@
-"""The ring of chunks: what goes in comes out, the newest stay, and recent ones are drawn more."""
+"""The ring buffer of chunks: storage, files and draws weighted by recency."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def empty() -> ChunkReplay:
 
 
 def marked(name: str, chunk: int) -> Any:
-    """A field's array that says which field of which chunk it is, and which of its steps."""
+    """A field's array that encodes its field, chunk and steps."""
     number = list(SHAPES).index(name)
     if name in FLAGS:
         return (chunk >> np.arange(T) + number - 4) % 2 == 1
@@ -54,7 +54,7 @@ def assert_holds(replay: ChunkReplay, slot: int, chunk: int) -> None:
 # The ring
 
 
-def test_an_empty_replay_holds_nothing() -> None:
+def test_empty_replay_holds_nothing() -> None:
     replay = empty()
     assert replay.filled == 0
     np.testing.assert_array_equal(replay.number, [-1] * LENGTH)
@@ -64,7 +64,7 @@ def test_an_empty_replay_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, LENGTH])
-def test_the_ring_keeps_the_newest(count: int) -> None:
+def test_ring_keeps_the_newest_chunks(count: int) -> None:
     replay = empty()
     for first in range(0, 3 * LENGTH + 2, count):
         replay = replays.push_chunks(replay, marked_rollout(first, count))
@@ -81,7 +81,7 @@ def test_the_ring_keeps_the_newest(count: int) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 2, LENGTH, LENGTH + 2])
-def test_of_too_long_a_rollout_the_newest_chunks_stay(before: int) -> None:
+def test_too_long_rollout_keeps_its_newest_chunks(before: int) -> None:
     replay = empty()
     for chunk in range(before):
         replay = replays.push_chunks(replay, marked_rollout(chunk, 1))
@@ -95,7 +95,7 @@ def test_of_too_long_a_rollout_the_newest_chunks_stay(before: int) -> None:
         replay = replays.push_chunks(replay, marked_rollout(chunk, 1))
 
 
-def test_each_number_is_in_one_slot_of_a_replay_of_one() -> None:
+def test_replay_with_one_slot_keeps_the_newest_chunk() -> None:
     replay = replays.init_chunks(1, T, SPEC)
     for first in (0, 3, 6):
         replay = replays.push_chunks(replay, marked_rollout(first, 3))
@@ -107,7 +107,7 @@ def test_each_number_is_in_one_slot_of_a_replay_of_one() -> None:
 
 
 def wandering(rng: np.random.Generator, counts: list[int], reset: float) -> ChunkReplay:
-    """Rollouts of so many chunks of one environment, each going on where the last one stopped."""
+    """Rollouts of one environment with these numbers of chunks, each continuing the last."""
     replay, here = empty(), np.float32(rng.standard_normal(S))
     for count in counts:
         columns, here = walk(rng, here, count * T, D, reset)
@@ -129,8 +129,8 @@ def test_unpack_undoes_pack(rng: np.random.Generator, counts: list[int], reset: 
     assert bits(checkpoint.unpack(packed, empty())) == bits(replay)
 
 
-def test_the_sign_of_a_zero_survives_the_file() -> None:
-    """The next row's observation equals this next observation, but is another float."""
+def test_sign_of_zero_survives_the_file() -> None:
+    """The next row's observation equals this next observation, but has other bits."""
     columns = {n: np.zeros((LENGTH * T, *SHAPES[n][1:]), np.float32) for n in SHAPES}
     columns |= {name: columns[name].astype(bool) for name in FLAGS}
     columns["next_observation"][::2] = -0.0
@@ -139,7 +139,7 @@ def test_the_sign_of_a_zero_survives_the_file() -> None:
 
 
 @HISTORIES
-def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator, counts: list[int]) -> None:
+def test_unpacked_replay_continues_identically(rng: np.random.Generator, counts: list[int]) -> None:
     replay = wandering(rng, counts, 0.2)
     packed = checkpoint.pack(replay)
     restored = checkpoint.unpack(packed, empty())
@@ -150,8 +150,8 @@ def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator, counts: list
         assert bits(restored) == bits(replay)
 
 
-def test_a_push_does_not_change_what_was_packed(rng: np.random.Generator) -> None:
-    """A push writes in place; the arrays on their way to a file must not be that place."""
+def test_push_does_not_change_packed_arrays(rng: np.random.Generator) -> None:
+    """A push writes in place; arrays being saved must not share that memory."""
     replay = wandering(rng, [LENGTH], 0.2)
     packed = checkpoint.pack(replay)
     before = {name: array.tobytes() for name, array in packed.items()}
@@ -160,7 +160,7 @@ def test_a_push_does_not_change_what_was_packed(rng: np.random.Generator) -> Non
 
 
 def test_pack_is_smaller_than_storing_next_observations(rng: np.random.Generator) -> None:
-    """Of 15 rows only the newest goes nowhere stored, but one more after the wrap."""
+    """Only the newest row's next observation is stored, and one more after wrapping around."""
     for counts, jumps in (([LENGTH], 1), ([LENGTH, 2], 2), ([2], 1)):
         packed = checkpoint.pack(wandering(rng, counts, 0.0))
         assert "next_observation" not in packed
@@ -194,14 +194,14 @@ WRAPPED = [*range(40, 55), *range(15, 40)]
 
 @pytest.mark.parametrize("alpha", [0.0, 0.05, 0.2])
 @pytest.mark.parametrize("number", [list(range(40)), WRAPPED], ids=["filled", "wrapped"])
-def test_recent_chunks_are_drawn_more(number: list[int], alpha: float) -> None:
+def test_recent_chunks_are_drawn_more_often(number: list[int], alpha: float) -> None:
     """χ² with 39 degrees of freedom is 39 ± 9; at α = 0 it is that of the uniform distribution."""
     counts = drawn_counts(number, alpha)
     assert 15 < chi_square(counts, [np.exp(alpha * n) for n in number]) < 75
     assert alpha == 0.0 or chi_square(counts, np.ones(40)) > 1e4
 
 
-def test_the_newest_of_the_published_replay_is_drawn_more() -> None:
+def test_published_recency_weights_are_reproduced() -> None:
     """5000 chunks at α = 0.001: exp(−5) between the oldest and the newest, also after a wrap."""
     number = np.roll(np.arange(20_000, 25_000), 1234)
     share = drawn_counts(number, 1e-3)[np.argsort(number)].reshape(10, 500).sum(axis=1) / 100_000
@@ -212,7 +212,7 @@ def test_the_newest_of_the_published_replay_is_drawn_more() -> None:
 @pytest.mark.parametrize("filled", [1, 2, 25, 39])
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
 def test_empty_slots_are_never_drawn(filled: int, alpha: float) -> None:
-    """χ² with n degrees of freedom is n ± √2n; `chi_square` sees to the empty ones."""
+    """χ² with n degrees of freedom is n ± √2n; `chi_square` checks the empty slots."""
     number = [*range(filled), *[-1] * (40 - filled)]
     probability = [np.exp(alpha * n) if n >= 0 else 0.0 for n in number]
     counts = drawn_counts(number, alpha)
@@ -220,25 +220,25 @@ def test_empty_slots_are_never_drawn(filled: int, alpha: float) -> None:
     assert chi_square(counts, probability) < filled + 5 * np.sqrt(2 * filled)
 
 
-def test_the_draw_by_hand() -> None:
+def test_draw_probabilities_match_hand_calculation() -> None:
     """Weights ½, 1, ¼ at α = log 2: the newest takes 4 of 7."""
     counts = drawn_counts([8, 9, 7], np.log(2.0))
     np.testing.assert_allclose(counts / 100_000, [2 / 7, 4 / 7, 1 / 7], atol=0.005)
 
 
 @pytest.mark.parametrize("newest", [100, 2**31 - 1])
-def test_only_differences_of_numbers_count(newest: int) -> None:
+def test_draws_depend_only_on_differences_of_chunk_numbers(newest: int) -> None:
     """Late in a run exp(α · number) would overflow."""
     late = drawn_counts(np.arange(newest - 39, newest + 1), 0.05, 1000)
     np.testing.assert_array_equal(late, drawn_counts(np.arange(40), 0.05, 1000))
 
 
-def test_a_large_alpha_draws_the_newest() -> None:
+def test_large_alpha_draws_only_the_newest_chunk() -> None:
     assert drawn_counts([5, 3, 4], 1000.0, 100)[0] == 100
 
 
-def test_the_edges_of_the_random_numbers_are_stored_chunks() -> None:
-    """0 is in the first stored slot, the last float below 1 in the last."""
+def test_extreme_random_numbers_draw_filled_slots() -> None:
+    """0 draws the first filled slot, the last float below 1 the last."""
 
     class Edges:
         def random(self, shape: Any) -> Any:

@@ -1,4 +1,4 @@
-"""K-FAC's factors against loops, its running averages and its steps by hand."""
+"""K-FAC's factors against loops; running averages and steps against hand calculations."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def assert_close(found: Any, wanted: Any, rtol: float = 1e-4, atol: float = 1e-6
 
 
 @ACTIVATIONS
-def test_offsets_move_each_layers_output(activation: str, rng: np.random.Generator) -> None:
-    """So do biases."""
+def test_offsets_are_added_to_each_layers_output(activation: str, rng: np.random.Generator) -> None:
+    """Like biases."""
     mlp = perceptron(rng, 3, 5, 4, 2)
     x = rng.standard_normal((7, 3)).astype(np.float32)
     jax_activation, plain, _ = SLOPES[activation]
@@ -49,7 +49,7 @@ def test_offsets_move_each_layers_output(activation: str, rng: np.random.Generat
 
 
 @ACTIVATIONS
-def test_no_offsets_are_the_network(activation: str, rng: np.random.Generator) -> None:
+def test_zero_offsets_equal_the_plain_network(activation: str, rng: np.random.Generator) -> None:
     mlp, x = perceptron(rng, 3, 5, 2), jnp.float32(rng.standard_normal((7, 3)))
     nothing, function = [jnp.zeros((7, 5)), jnp.zeros((7, 2))], SLOPES[activation][0]
     y, _ = networks.forward_with_offsets(mlp, x, nothing, function)
@@ -93,7 +93,7 @@ def test_factors_are_means_of_outer_products(activation: str, rng: np.random.Gen
 # Steps
 
 
-def test_the_trust_region_by_hand() -> None:
+def test_trust_factor_matches_hand_calculation() -> None:
     """U·∇ = 1·2 + 3·1 − 2·1 = 3; √(0.03 / (½² · 3)) = 0.2."""
     natural = {"a": jnp.float32([1, 3]), "b": (jnp.float32([[-2]]),)}
     gradient = {"a": jnp.float32([2, 1]), "b": (jnp.float32([[1]]),)}
@@ -103,13 +103,13 @@ def test_the_trust_region_by_hand() -> None:
 
 
 @pytest.mark.parametrize("product", [0.0, -1e-7])
-def test_a_step_without_length_is_not_shortened(product: float) -> None:
-    """U·∇ may be 0, or below by rounding."""
+def test_zero_step_is_not_shortened(product: float) -> None:
+    """U·∇ may be 0, or negative by rounding."""
     assert kfac.trust_factor(jnp.float32([1]), jnp.float32([product]), 0.1, 1e-3) == 1.0
 
 
 def numbered(value: float) -> tuple[Factors, ...]:
-    """Factors of a layer 1 → 1 that tell which batch they are of."""
+    """Factors of a 1 → 1 layer that encode their batch."""
     return (Factors(jnp.diag(jnp.float32([value, 1.0])), jnp.float32([[10.0 * value]])),)
 
 
@@ -127,8 +127,8 @@ def move(learner: Learner, weight: float, bias: float, rate: float = 0.5) -> Lea
     return step(learner, natural, rate, 0.75)
 
 
-def test_momentum_by_hand() -> None:
-    """With v = ¾v + ¼U: of the weight 1, 1.75, 0.3125; of the bias −2, −1.5, −0.125."""
+def test_momentum_matches_hand_calculation() -> None:
+    """With v = ¾v + ¼U: 1, 1.75, 0.3125 for the weight and −2, −1.5, −0.125 for the bias."""
     learner = one_unit()
     found = []
     for weight, bias in ((4.0, -8.0), (4.0, 0.0), (-4.0, 4.0)):
@@ -139,13 +139,13 @@ def test_momentum_by_hand() -> None:
     assert learner.moments.taken == 3
 
 
-def test_the_rate_may_change_without_changing_what_is_remembered() -> None:
-    """The velocity is of U, not of U times a rate."""
+def test_velocity_does_not_depend_on_the_learning_rate() -> None:
+    """The velocity averages U, not U times the rate."""
     learner = move(move(one_unit(), 4.0, 0.0, rate=0.0), 0.0, 0.0, rate=1.0)
     assert learner.parameters[0].weight == 1.0 - 0.75
 
 
-def test_a_step_leaves_the_factors_alone() -> None:
+def test_step_does_not_change_the_factors() -> None:
     before = one_unit()
     curvature = follow(before.moments, numbered(2.0), 0.9, 1)
     after = move(before._replace(moments=curvature), 1.0, 1.0).moments
@@ -153,7 +153,7 @@ def test_a_step_leaves_the_factors_alone() -> None:
 
 
 def followed(values: list[float], decay: float, every: int = 1) -> list[kfac.Curvature]:
-    """The curvature at each of a learner's steps, as the step sees it."""
+    """The curvature that each of a learner's steps uses."""
     learner, seen = one_unit(), []
     for value in values:
         curvature = follow(learner.moments, numbered(value), decay, every)
@@ -163,7 +163,7 @@ def followed(values: list[float], decay: float, every: int = 1) -> list[kfac.Cur
     return seen
 
 
-def test_running_averages_begin_as_plain_means() -> None:
+def test_running_averages_start_as_plain_means() -> None:
     """1; then (1 + 4)/2; then (1 + 4 + 10)/3, which a decay of 0.7 allows; then 0.7 · 5 + 0.3."""
     found = []
     for curvature in followed([1.0, 4.0, 10.0, 1.0, 1.0], decay=0.7):
@@ -174,14 +174,14 @@ def test_running_averages_begin_as_plain_means() -> None:
     assert_close(found, [1.0, 2.5, 5.0, 3.8, 0.7 * 3.8 + 0.3])
 
 
-def test_a_decay_of_zero_keeps_the_newest_batch_only() -> None:
+def test_decay_of_zero_keeps_the_newest_batch_only() -> None:
     found = followed([5.0, 3.0, 8.0], decay=0.0)
     assert_close([c.factors[0].outputs[0, 0] for c in found], [50.0, 30.0, 80.0])
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])
-def test_factors_are_decomposed_every_so_many_steps(every: int) -> None:
-    """From the first on, and with the averages that this step's batch has moved already."""
+def test_factors_are_decomposed_at_the_given_interval(every: int) -> None:
+    """From the first step on, with averages that include the current batch."""
     wanted = 0.0
     for taken, curvature in enumerate(followed([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 0.9, every)):
         (factors,), (basis,) = curvature.factors, curvature.bases
@@ -191,13 +191,13 @@ def test_factors_are_decomposed_every_so_many_steps(every: int) -> None:
         assert_close(np.sort(basis.input_values), np.sort([wanted / 10.0, 1.0]))
 
 
-def test_following_moves_nothing_else() -> None:
+def test_follow_changes_only_the_factors_and_bases() -> None:
     learner = move(one_unit(), 4.0, -8.0)
     curvature = follow(learner.moments, numbered(2.0), 0.9, 1)
     assert_equal_trees(curvature[2:], learner.moments[2:])
 
 
-def test_a_learner_starts_at_rest(rng: np.random.Generator) -> None:
+def test_learner_starts_with_zero_velocity(rng: np.random.Generator) -> None:
     policy = networks.GaussianPolicy(perceptron(rng, 3, 4, 2), jnp.zeros(2))
     learner = kfac.init(policy, policy.mean)
     curvature = learner.moments
@@ -232,10 +232,10 @@ def descend(learner: Learner, x: Any, target: Any, scale: float) -> Learner:
 
 @pytest.mark.parametrize("feature", [0.0, 1.0])
 @pytest.mark.parametrize("scale", [1.0, 0.0], ids=["learning", "no gradient"])
-def test_a_constant_feature_is_no_trouble(
+def test_steps_with_a_constant_feature_stay_finite(
     feature: float, scale: float, rng: np.random.Generator
 ) -> None:
-    """A zero's weight stays; one that is always 1 moves like the bias, though A is singular."""
+    """The weight of a 0 stays; that of a constant 1 moves like the bias, though A is singular."""
     mlp = networks.init_mlp(rng, (3, 4, 1), head_gain=1.0)
     x, target = rng.standard_normal((20, 3)), rng.standard_normal(20)
     x[:, 1] = feature

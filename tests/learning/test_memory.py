@@ -1,4 +1,4 @@
-"""What a replay takes of memory is told, and refused before it is made."""
+"""The memory of a replay is computed, reported and checked before allocation."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from disc.run.agent import Agent
 from tests.support import environments as probes
 from tests.support.rollouts import spec
 
-# How much it takes
+# Memory needed
 
 
 @pytest.mark.parametrize(("size", "s", "d"), [(1, 1, 1), (7, 3, 2), (1000, 11, 3), (64, 376, 17)])
-def test_the_arithmetic_of_memory_is_that_of_the_arrays(size: int, s: int, d: int) -> None:
+def test_computed_memory_equals_that_of_the_arrays(size: int, s: int, d: int) -> None:
     replay = replays.init_transitions(size, spec(s, d))
     arrays = [x for x in replay if x is not replay.stored]
     assert len(arrays) == 6
     assert replays.transition_bytes(size, spec(s, d)) == sum(x.nbytes for x in arrays)
 
 
-def test_the_arithmetic_of_memory_by_hand() -> None:
+def test_computed_memory_matches_hand_calculation() -> None:
     """A million steps of Hopper: 11 + 11 + 3 + 1 floats and two flags are 106 bytes each."""
     assert replays.transition_bytes(1_000_000, spec(11, 3)) == 106_000_000
 
@@ -41,18 +41,18 @@ def test_the_arithmetic_of_memory_by_hand() -> None:
         (42_000_000_000_000, "42,000.0 GB"),
     ],
 )
-def test_bytes_are_told_in_units_for_people(number: int, says: str) -> None:
+def test_bytes_are_shown_in_megabytes_or_gigabytes(number: int, says: str) -> None:
     assert host.size(number) == says
 
 
-# How much there is
+# Memory available
 
 
 def free(monkeypatch: pytest.MonkeyPatch, number: int | None) -> None:
     monkeypatch.setattr(host, "available_memory", lambda: number)
 
 
-def test_what_fits_in_nine_tenths_of_the_free_memory_is_allowed(
+def test_nine_tenths_of_the_free_memory_may_be_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     free(monkeypatch, 10_000_000_000)
@@ -64,7 +64,7 @@ def test_what_fits_in_nine_tenths_of_the_free_memory_is_allowed(
     )
 
 
-def test_where_the_system_does_not_say_anything_is_allowed(
+def test_any_size_is_allowed_if_free_memory_is_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     free(monkeypatch, 10**9)
@@ -113,28 +113,28 @@ def container(limit: str) -> dict[str, str]:
         (container("5000000000"), 8_192_000),
         (container("700"), 0),
     ],
-    ids=["no files", "no line", "no number", "whole", "no limit", "limit", "wide limit", "over"],
+    ids=["no files", "no line", "bad number", "machine", "no limit", "limit", "wide limit", "over"],
 )
-def test_the_free_memory_is_the_least_of_machine_and_container(
+def test_free_memory_is_the_smaller_of_machine_and_container(
     texts: dict[str, str], wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files(monkeypatch, texts)
     assert host.available_memory() == wanted
 
 
-def test_this_machine_says_something_or_nothing() -> None:
+def test_free_memory_of_this_machine_is_plausible() -> None:
     found = host.available_memory()
     assert found is None or 0 <= found < 10**15
 
 
-# Refusals
+# Errors
 
 
 @pytest.mark.parametrize("kind", [DDPG, TD3, SAC, SQL])
-def test_too_large_a_replay_is_refused_before_it_is_made(
+def test_too_large_replay_raises_before_allocation(
     kind: type[Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """6 + 6 + 4 + 1 floats and two flags: 70 bytes a step."""
+    """6 + 6 + 4 + 1 floats and two flags: 70 bytes per step."""
     free(monkeypatch, 8_000_000_000)
     with pytest.raises(DiscError) as refused:
         kind(probes.wide, replay_size=10**12, widths=(4, 4))
@@ -144,7 +144,7 @@ def test_too_large_a_replay_is_refused_before_it_is_made(
     )
 
 
-def test_the_largest_replay_that_fits_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_replay_that_fits_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     """100 steps of 70 bytes are 7000; nine tenths of 7777 are too few, of 7778 enough."""
     free(monkeypatch, 7_777)
     with pytest.raises(DiscError, match="replay_size"):
@@ -155,11 +155,11 @@ def test_the_largest_replay_that_fits_is_made(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("kind", [DISC, PPOAMBER])
-def test_too_large_a_replay_of_batches_is_refused_before_it_is_made(
+def test_too_large_batch_replay_raises_before_allocation(
     kind: type[Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """12 + 8 + 1 floats and three flags are 87 bytes a step: 17.8 GB. An update makes 20 + 30 more
-    floats of each step, and 42 + 40 of the newest batch's: 58.8 GB in all.
+    """12 + 8 + 1 floats and three flags are 87 bytes per step: 17.8 GB. An update needs 20 + 30
+    more floats per step, and 42 + 40 per step of the newest batch: 58.8 GB in all.
     """
     options = {"replay_length": 100_000, "horizon": 2048, "epochs": 10, "widths": (4, 4)}
     free(monkeypatch, 19_000_000_000)
@@ -179,7 +179,7 @@ def test_too_large_a_replay_of_batches_is_refused_before_it_is_made(
 
 
 @pytest.mark.parametrize("kind", [PPO, TRPO, ACKTR])
-def test_too_large_a_batch_is_refused_before_it_is_collected(
+def test_too_large_batch_raises_before_collection(
     kind: type[Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free(monkeypatch, 8_000_000_000)

@@ -1,4 +1,4 @@
-"""The chunks of a minibatch add up to one plain gradient step."""
+"""The chunks of a minibatch sum to one plain gradient step."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def disc_loss(config: disc.Config, parameters: GaussianPolicy, batch: Minibatch)
 
 
 def switched(config: disc.Config, parameters: GaussianPolicy, batch: Minibatch) -> Any:
-    """The objective's gradient within the trust region, the penalty's, as long, outside of it."""
+    """The objective's gradient in the trust region; outside, the penalty's with the same norm."""
     (_, penalty), both = (
         disc_parts(config, parameters, batch),
         jax.jacrev(partial(disc_parts, config))(parameters, batch),
@@ -150,7 +150,7 @@ def ppo_loss(config: ppo.Config, parameters: GaussianPolicy, batch: Minibatch) -
 
 
 def value_loss(config: disc.Config, parameters: networks.MLP, batch: Minibatch) -> Any:
-    """½ · ½ · the mean of the worse square."""
+    """½ · ½ · the mean of the larger squared error."""
     v = networks.forward(parameters, batch.observation)[:, 0]
     held = jnp.clip(v, batch.value - config.epsilon, batch.value + config.epsilon)
     worse = jnp.maximum((v - batch.target) ** 2, (held - batch.target) ** 2)
@@ -158,7 +158,7 @@ def value_loss(config: disc.Config, parameters: networks.MLP, batch: Minibatch) 
 
 
 def adam(gradient: Any, parameters: Any, batches: list[Minibatch]) -> Any:
-    """Adam as its paper has it, one plain gradient for each minibatch: −Δθ, m and v."""
+    """Adam as in its paper, one plain gradient per minibatch: −Δθ, m and v."""
     leaves, tree = jax.tree.flatten(parameters)
     first, second = [0.0] * len(leaves), [0.0] * len(leaves)
     for t, batch in enumerate(batches, start=1):
@@ -180,7 +180,7 @@ def assert_steps_agree(
     found = (moved, learner.moments.mu, learner.moments.nu)
     batches = [gather(data, index) for index in drawn.rows[:, : ROWS * drawn.batches]]
     wanted = adam(gradient, parameters, batches)
-    # Adam hardly sees a gradient's scale, so the moments are compared as well.
+    # Adam is nearly invariant to the gradient's scale, so the moments are compared as well.
     for tree, leaves in zip(found, wanted, strict=True):
         for x, y in zip(jax.tree.leaves(tree), leaves, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3 * np.max(np.abs(y)))
@@ -190,7 +190,7 @@ def assert_steps_agree(
 @pytest.mark.parametrize(
     "options", [{}, {"penalty": "kl"}, {"divide_by_mean_ratio": False}], ids=["is", "kl", "mean"]
 )
-def test_disc_steps_are_plain_steps(n: int, options: dict[str, Any]) -> None:
+def test_disc_steps_match_plain_gradient_steps(n: int, options: dict[str, Any]) -> None:
     config = disc.Config(trust_region="alpha", **options)
     gradient = jax.jit(jax.grad(partial(disc_loss, config)))
     assert_steps_agree(disc.policy_loss, gradient, policy(), table(), draw(n), config)
@@ -210,13 +210,13 @@ def test_steps_switch_between_the_objective_and_the_penalty(n: int, penalty: Any
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_value_steps_are_plain_steps(n: int) -> None:
+def test_value_steps_match_plain_gradient_steps(n: int) -> None:
     config = disc.Config()
     gradient = jax.jit(jax.grad(partial(value_loss, config)))
     assert_steps_agree(actor_critic.value_loss, gradient, value(), table(), draw(n), config)
 
 
-def test_ppo_steps_on_one_batch_are_plain_steps() -> None:
+def test_ppo_steps_on_one_batch_match_plain_gradient_steps() -> None:
     one = minibatch.draw(np.random.default_rng(0), np.int32([0]), np.ones(1, bool), N, 1, STEPS)
     config = ppo.Config()
     gradient = jax.jit(jax.grad(partial(ppo_loss, config)))
@@ -228,14 +228,14 @@ def descend(drawn: Draw, data: Table) -> Any:
     return minibatch.descend(disc.policy_loss, config, ROWS, learner, data, drawn, RATE, BOUND)
 
 
-def test_the_table_has_clipped_and_free_dimensions() -> None:
+def test_sample_table_has_clipped_and_unclipped_dimensions() -> None:
     _, measured = descend(draw(5), table())
     share = measured["clipped_dimensions"]
     assert np.all((share > 0.1) & (share < 0.9))
 
 
 def test_only_the_newest_rows_are_penalised() -> None:
-    """Without a learning signal the penalty alone moves the policy, and old rows don't matter."""
+    """With zero advantages only the penalty moves the policy, and old rows don't matter."""
     data = table()
     data = data._replace(estimate=data.estimate._replace(advantage=jnp.zeros((L, N))))
     alone, _ = descend(draw(1), data)
@@ -251,7 +251,7 @@ def test_padding_changes_nothing() -> None:
     assert_equal_trees(*results)
 
 
-def test_measured_are_means_over_the_real_rows() -> None:
+def test_metrics_are_means_over_unpadded_rows() -> None:
     data, drawn, config = table(), draw(4), disc.Config(value_clip=False)
     learner, rate = optim.init(value()), 0.0
     _, measured = minibatch.descend(
@@ -266,7 +266,7 @@ def test_measured_are_means_over_the_real_rows() -> None:
         np.testing.assert_allclose(newest, loss[:ROWS].mean(), rtol=1e-5)
 
 
-def test_nothing_that_changes_in_a_run_compiles_again() -> None:
+def test_inputs_that_change_in_a_run_do_not_recompile() -> None:
     data, config = table(), disc.Config()
     learner, _ = descend(draw(1), data)
     compiled = minibatch.descend._cache_size()

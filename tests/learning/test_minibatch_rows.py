@@ -1,4 +1,4 @@
-"""Which rows a minibatch has."""
+"""The rows of minibatches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from disc.learning import minibatch
 from tests.support.minibatch import AGES, NEWEST, ROWS, STEPS, L, N, draw, include
 
 
-def test_every_epoch_deals_out_the_newest_batch_once() -> None:
+def test_every_epoch_uses_each_row_of_the_newest_batch_once() -> None:
     drawn = draw(3, epochs=5)
     epochs = drawn.rows[:, :ROWS].reshape(5, N)
     np.testing.assert_array_equal(np.sort(epochs), np.tile(NEWEST * N + np.arange(N), (5, 1)))
@@ -24,7 +24,7 @@ def test_old_rows_come_from_included_batches(n: int) -> None:
     assert set(np.unique(old // N)) == set(np.flatnonzero(include(n))) - {NEWEST}
 
 
-def test_old_rows_are_uniform() -> None:
+def test_old_rows_are_drawn_uniformly() -> None:
     """χ² with 95 degrees of freedom is 95 ± 14."""
     old = draw(4, epochs=100).rows[:, ROWS : 4 * ROWS]
     counts = np.bincount(old.ravel(), minlength=L * N).reshape(L, N)
@@ -33,7 +33,7 @@ def test_old_rows_are_uniform() -> None:
     assert 50 < np.sum((counts - expected) ** 2) / expected < 150
 
 
-def test_the_shape_does_not_depend_on_the_batches_included() -> None:
+def test_shape_does_not_depend_on_the_included_batches() -> None:
     assert len({draw(n).rows.shape for n in range(1, L + 1)}) == 1
 
 
@@ -44,7 +44,7 @@ def test_empty_slots_are_never_drawn() -> None:
     assert np.all(drawn.rows < 2 * N)
 
 
-def test_a_replay_of_one_batch_has_no_padding() -> None:
+def test_replay_of_one_batch_has_no_padding() -> None:
     drawn = minibatch.draw(np.random.default_rng(0), np.int32([0]), np.ones(1, bool), N, 1, STEPS)
     assert drawn.batches == 1
     assert drawn.rows.shape == (STEPS, ROWS)

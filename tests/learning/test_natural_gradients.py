@@ -35,7 +35,7 @@ def solve(matrix: Any, b: Any, iterations: int) -> Any:
 
 
 def textbook(matrix: Any, b: Any, iterations: int) -> Any:
-    """Hestenes and Stiefel's own formulas: no ratio of squares, but products with F."""
+    """Hestenes and Stiefel's formulas: products with F instead of a ratio of squares."""
     x = np.zeros_like(b)
     direction = residual = b
     for _ in range(iterations):
@@ -46,7 +46,7 @@ def textbook(matrix: Any, b: Any, iterations: int) -> Any:
     return x
 
 
-def test_conjugate_gradients_solve_a_system_in_as_many_steps_as_unknowns(
+def test_conjugate_gradients_converge_in_as_many_steps_as_unknowns(
     rng: np.random.Generator,
 ) -> None:
     matrix, b = positive_definite(rng, SIZE), rng.standard_normal(SIZE)
@@ -56,7 +56,7 @@ def test_conjugate_gradients_solve_a_system_in_as_many_steps_as_unknowns(
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3, 4])
-def test_fewer_iterations_are_the_best_of_their_krylov_space(
+def test_fewer_iterations_are_optimal_in_their_krylov_space(
     iterations: int, rng: np.random.Generator
 ) -> None:
     """The minimum of ½xᵀFx − bᵀx over span{b, Fb, F²b, …}."""
@@ -71,7 +71,7 @@ def test_fewer_iterations_are_the_best_of_their_krylov_space(
     assert_close(found, textbook(matrix, b, iterations), rtol=1e-3)
 
 
-def test_the_solution_of_nothing_is_nothing(rng: np.random.Generator) -> None:
+def test_solution_for_a_zero_right_hand_side_is_zero(rng: np.random.Generator) -> None:
     found = solve(positive_definite(rng, SIZE), np.zeros(SIZE), 10)
     np.testing.assert_array_equal(found, np.zeros(SIZE))
 
@@ -82,7 +82,9 @@ def test_iterations_after_the_solution_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(("norm", "solved"), [(2e-5, True), (5e-6, False)])
-def test_it_stops_below_a_squared_residual_of_1e_10(norm: float, solved: bool) -> None:
+def test_conjugate_gradients_stop_below_a_squared_residual_of_1e_10(
+    norm: float, solved: bool
+) -> None:
     assert_close(solve([[4.0]], [norm], 5), [norm / 4.0 if solved else 0.0], atol=0)
 
 
@@ -103,7 +105,7 @@ def gradient_like(rng: np.random.Generator, inputs: int, outputs: int) -> Linear
     return Linear(jnp.float32(w), jnp.float32(b))
 
 
-def test_the_natural_gradient_solves_the_damped_kronecker_product(
+def test_natural_gradient_solves_the_damped_kronecker_system(
     rng: np.random.Generator,
 ) -> None:
     shapes, damping = ((3, 5), (5, 2)), 0.3
@@ -116,8 +118,8 @@ def test_the_natural_gradient_solves_the_damped_kronecker_product(
         assert_close(flat(layer), np.linalg.solve(fisher, flat(nabla)), rtol=1e-3)
 
 
-def test_of_a_linear_layer_it_is_the_natural_gradient(rng: np.random.Generator) -> None:
-    """Where the factorisation is exact: every input meets the same outcomes, of covariance σ²."""
+def test_k_fac_of_a_linear_layer_is_the_exact_natural_gradient(rng: np.random.Generator) -> None:
+    """The factorisation is exact if all inputs have the same outcomes, of covariance σ²."""
     sigma = np.array([0.5, 2.0])
     (layer,) = mlp = perceptron(rng, 3, 2)
     x = np.repeat(rng.standard_normal((9, 3)), 4, axis=0)
@@ -141,7 +143,7 @@ def test_of_a_linear_layer_it_is_the_natural_gradient(rng: np.random.Generator) 
     assert_close(flat(found), np.linalg.solve(fisher, flat(gradient)), rtol=1e-3)
 
 
-def test_a_direction_without_curvature_is_left_to_the_damping() -> None:
+def test_direction_without_curvature_is_divided_by_the_damping() -> None:
     """A = diag(4, 0) and G = 9: the weight's gradient over 36.5, the bias's over 0.5."""
     bases = decompose((Factors(jnp.diag(jnp.float32([4, 0])), jnp.float32([[9]])),))
     gradient = (Linear(jnp.float32([[73]]), jnp.float32([1])),)
@@ -150,7 +152,7 @@ def test_a_direction_without_curvature_is_left_to_the_damping() -> None:
     assert_close(bias, [2.0])
 
 
-def test_eigenvalues_and_vectors_are_those_of_the_factors(rng: np.random.Generator) -> None:
+def test_decomposition_reproduces_the_factors(rng: np.random.Generator) -> None:
     a, g = positive_definite(rng, 4), positive_definite(rng, 3)
     (basis,) = decompose((Factors(jnp.float32(a), jnp.float32(g)),))
     for q, e, matrix in (
@@ -161,7 +163,7 @@ def test_eigenvalues_and_vectors_are_those_of_the_factors(rng: np.random.Generat
         assert_close(np.asarray(q) @ np.diag(e) @ np.asarray(q).T, matrix, atol=1e-5)
 
 
-def test_negative_eigenvalues_are_zero() -> None:
+def test_negative_eigenvalues_are_set_to_zero() -> None:
     """[[1, 2], [2, 1]] has 3 and −1."""
     matrix = jnp.float32([[1, 2], [2, 1]])
     (basis,) = decompose((Factors(matrix, -matrix),))

@@ -1,4 +1,4 @@
-"""Networks of one input or of pairs against loops; first weights against their bounds."""
+"""Networks of one input or of pairs against loops; initial weights against their bounds."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def layer(rng: np.random.Generator, rows: int, columns: int, normalized: bool = 
 
 
 def network(rng: np.random.Generator, sizes: list[tuple[int, int]], normalized: bool) -> Layers:
-    """Layers with these inputs and outputs; all but the last normalised, if at all."""
+    """Layers with these inputs and outputs; if `normalized`, all but the last are."""
     hidden = [layer(rng, *size, normalized) for size in sizes[:-1]]
     return (*hidden, layer(rng, *sizes[-1]))
 
 
 def looped_layer(one: Any, x: list[float]) -> list[float]:
-    """One layer of one input, number by number, in double precision."""
+    """One layer of one input, element by element, in double precision."""
     weight, bias, *norm = (np.float64(array) for array in one)
     assert len(x) == len(weight)
     y = []
@@ -59,7 +59,7 @@ def looped_layer(one: Any, x: list[float]) -> list[float]:
 def looped(
     layers: Any, x: Any, joined: dict[int, Any], activation: Callable[[float], float]
 ) -> list[float]:
-    """A network of one input; what `joined` names is appended to the input of that layer."""
+    """A network of one input; `joined[i]` is appended to the input of layer i."""
     values = [float(value) for value in x]
     for i, one in enumerate(layers):
         values = looped_layer(one, [*values, *map(float, joined.get(i, ()))])
@@ -72,12 +72,12 @@ def relu(x: float) -> float:
     return x if x > 0.0 else 0.0
 
 
-# The first weights
+# Initial weights
 
 
 @pytest.mark.parametrize("sizes", [(3, 2), (11, 64, 64, 3), (17, 400, 300, 6), (1, 1, 1)])
-def test_first_weights_are_uniform_within_glorots_bounds(sizes: tuple[int, ...]) -> None:
-    """The largest of n uniform numbers is within 20/n of the bound, but for a chance of e⁻²⁰."""
+def test_initial_weights_are_uniform_within_glorot_bounds(sizes: tuple[int, ...]) -> None:
+    """The largest of n uniform numbers is within 20/n of the bound with probability 1 − e⁻²⁰."""
     layers = networks.init_uniform(np.random.default_rng(5), sizes)
     assert [one.weight.shape for one in layers] == list(pairwise(sizes))
     for one, rows, columns in zip(layers, sizes[:-1], sizes[1:], strict=True):
@@ -93,7 +93,7 @@ def test_first_weights_are_uniform_within_glorots_bounds(sizes: tuple[int, ...])
 
 
 @pytest.mark.parametrize("sizes", [(8, 16, 12, 400), (10, 200), (200, 1)])
-def test_a_head_has_a_bound_of_its_own_for_biases_too(sizes: tuple[int, ...]) -> None:
+def test_head_weights_and_biases_have_their_own_bound(sizes: tuple[int, ...]) -> None:
     *hidden, head = networks.init_uniform(np.random.default_rng(6), sizes, 3e-3)
     plain = networks.init_uniform(np.random.default_rng(6), sizes)
     for array in (head.weight, head.bias):
@@ -106,13 +106,13 @@ def test_a_head_has_a_bound_of_its_own_for_biases_too(sizes: tuple[int, ...]) ->
         np.testing.assert_array_equal(one.bias, 0.0)
 
 
-def test_a_head_bound_of_zero_is_a_head_of_zeros() -> None:
+def test_head_bound_of_zero_gives_zeros() -> None:
     head = networks.init_uniform(np.random.default_rng(0), (3, 4, 2), 0.0)[-1]
     np.testing.assert_array_equal(head.weight, np.zeros((4, 2)))
     np.testing.assert_array_equal(head.bias, np.zeros(2))
 
 
-def test_other_seeds_and_other_draws_are_other_networks() -> None:
+def test_other_seeds_and_draws_give_other_networks() -> None:
     rng = np.random.default_rng(0)
     first, second = (networks.init_uniform(rng, (3, 4, 4, 4)) for _ in range(2))
     third, again = (
@@ -129,9 +129,7 @@ def test_other_seeds_and_other_draws_are_other_networks() -> None:
 
 
 @pytest.mark.parametrize("normalized", [False, True])
-def test_a_network_is_its_layers_one_after_the_other(
-    normalized: bool, rng: np.random.Generator
-) -> None:
+def test_network_applies_its_layers_in_order(normalized: bool, rng: np.random.Generator) -> None:
     layers = network(rng, [(3, 5), (5, 4), (4, 2)], normalized)
     x = np.float32(rng.standard_normal((6, 3)))
     for activation, plain in ((jnp.tanh, math.tanh), (jax.nn.relu, relu)):
@@ -146,8 +144,8 @@ def identity(size: int, scale: Any, shift: Any) -> NormalizedLinear:
     return NormalizedLinear(jnp.eye(size), jnp.zeros(size), jnp.float32(scale), jnp.float32(shift))
 
 
-def test_layer_normalisation_by_hand() -> None:
-    """1, 3, 5, 7 have mean 4 and variance 5, by the number and not one less."""
+def test_layer_normalisation_matches_hand_calculation() -> None:
+    """1, 3, 5, 7 have mean 4 and population variance 5."""
     one = identity(4, [1.0, 2.0, 1.0, 1.0], [0.0, 0.0, 10.0, 0.0])
     found = forward((one,), jnp.float32([[1.0, 3.0, 5.0, 7.0]]))
     root = math.sqrt(5.0)
@@ -160,15 +158,15 @@ def test_layer_normalisation_of_equal_numbers_is_the_shift() -> None:
     np.testing.assert_array_equal(found, [[1.0, 2.0, 3.0]] * 2)
 
 
-def test_layer_normalisation_of_small_numbers_is_held_back() -> None:
-    """±1e-3 has variance 1e-6, and as much is added to it: ±1/√2."""
+def test_layer_normalisation_of_small_numbers_is_damped() -> None:
+    """±1e-3 has variance 1e-6, and ε adds as much: ±1/√2."""
     one = identity(2, [1.0, 1.0], [0.0, 0.0])
     found = forward((one,), jnp.float32([[1e-3, -1e-3]]))
     assert_close(found, [[math.sqrt(0.5), -math.sqrt(0.5)]])
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
-def test_layer_normalisation_is_over_the_units_alone(
+def test_layer_normalisation_is_over_the_units_only(
     shape: tuple[int, ...], rng: np.random.Generator
 ) -> None:
     scale, shift = np.float32(rng.standard_normal((2, 7)))
@@ -186,7 +184,7 @@ def test_layer_normalisation_is_over_the_units_alone(
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("entry", [0, 1])
 @pytest.mark.parametrize("depth", [2, 3])
-def test_a_network_of_pairs_joins_them(
+def test_network_of_pairs_concatenates_its_inputs(
     normalized: bool, entry: int, depth: int, rng: np.random.Generator
 ) -> None:
     """The second input is appended to the first, or to the first hidden layer's output."""
@@ -208,8 +206,8 @@ def test_a_network_of_pairs_joins_them(
 
 
 @pytest.mark.parametrize("entry", [0, 1])
-def test_sizes_that_agree_confuse_nothing(entry: int, rng: np.random.Generator) -> None:
-    """As many rows as actions, as actions' numbers, as observations' and as hidden units."""
+def test_equal_sizes_are_not_confused(entry: int, rng: np.random.Generator) -> None:
+    """As many rows as actions per row, action and observation dimensions, and hidden units."""
     n = 3
     sizes = [(n, n), (n, n), (n, 1)]
     sizes[entry] = (2 * n, n)
@@ -226,7 +224,7 @@ def test_sizes_that_agree_confuse_nothing(entry: int, rng: np.random.Generator) 
     assert_close(found, np.array(wanted)[:, 1])
 
 
-def test_a_single_layer_of_pairs_is_linear(rng: np.random.Generator) -> None:
+def test_single_layer_of_pairs_is_linear(rng: np.random.Generator) -> None:
     layers = network(rng, [(5, 2)], normalized=False)
     first, second = np.float32(rng.standard_normal((4, 3))), np.float32(rng.standard_normal((4, 2)))
     joined = np.concatenate([first, second], axis=1).astype(np.float64)
@@ -234,7 +232,7 @@ def test_a_single_layer_of_pairs_is_linear(rng: np.random.Generator) -> None:
     assert_close(forward_pairs(layers, jnp.asarray(first), jnp.asarray(second)), wanted)
 
 
-def test_q_by_hand() -> None:
+def test_q_matches_hand_calculation() -> None:
     """relu(s₁ − a) = 2 and relu(a − s₂) = 0 for s = (3, 5), a = 1; Q = 10·2 + 100·0 + 1."""
     hidden = Linear(jnp.float32([[1.0, 0.0], [0.0, -1.0], [-1.0, 1.0]]), jnp.zeros(2))
     head = Linear(jnp.float32([[10.0], [100.0]]), jnp.ones(1))
@@ -246,8 +244,8 @@ def test_q_by_hand() -> None:
     np.testing.assert_array_equal(found, [[21.0, 101.0], [201.0, 11.0]])
 
 
-def test_q_by_hand_with_the_action_beside_the_hidden_layer() -> None:
-    """relu(s) = 3, and −2 → 0; Q = 10·relu(s) + a + 1, where no activation touches the action."""
+def test_q_with_the_action_at_the_second_layer_matches_hand_calculation() -> None:
+    """relu(3) = 3 and relu(−2) = 0; Q = 10·relu(s) + a + 1, without activation of the action."""
     hidden = Linear(jnp.float32([[1.0]]), jnp.zeros(1))
     head = Linear(jnp.float32([[10.0], [1.0]]), jnp.ones(1))
     observation = jnp.float32([[3.0], [-2.0]])
@@ -256,8 +254,10 @@ def test_q_by_hand_with_the_action_beside_the_hidden_layer() -> None:
 
 
 @pytest.mark.parametrize("entry", [0, 1])
-def test_the_gradient_by_the_action_is_the_slope_of_q(entry: int, rng: np.random.Generator) -> None:
-    """Which is what a policy climbs."""
+def test_action_gradient_of_q_matches_finite_differences(
+    entry: int, rng: np.random.Generator
+) -> None:
+    """Deterministic policies are trained with this gradient."""
     sizes = [(3, 6), (6, 5), (5, 1)]
     sizes[entry] = (sizes[entry][0] + 2, sizes[entry][1])
     layers = network(rng, sizes, normalized=True)

@@ -1,4 +1,4 @@
-"""When and how often off-policy algorithms learn, what they store, and what they refuse."""
+"""When off-policy algorithms learn, what they store, and that they need bounded actions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.support.off_policy import HIGH, LOW, SPEC, assert_close, config, numb
 
 
 def after(steps: int, options: sac.Config, seed: int = 0) -> Any:
-    """SAC's state after so many steps were stored."""
+    """SAC's state after storing this many steps."""
     state = sac.init(options, SPEC, 1, seed)
     return off_policy.observe(options, state, numbered(0, steps)) if steps else state
 
 
 class Kept(NamedTuple):
-    """What twelve gradient steps were given, the newest first."""
+    """The arguments of twelve gradient steps, newest first."""
 
     count: jax.Array
     keys: jax.Array
@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 def counting(
     config: sac.Config, learned: Kept, batch: Batch, key: jax.Array, scale: Any
 ) -> tuple[Kept, Any]:
-    """In the place of a gradient step."""
+    """Replaces a gradient step."""
 
     def kept(old: jax.Array, new: jax.Array) -> jax.Array:
         return jnp.roll(old, 1, axis=0).at[0].set(new)
@@ -55,7 +55,7 @@ def counting(
 
 
 def watched(steps: int, options: sac.Config, seed: int = 0) -> OffPolicy:
-    """A state on which `counting` can be used."""
+    """A state for use with `counting`."""
     b = options.batch_size
     learned = Kept(
         count=jnp.float32(0.0),
@@ -66,7 +66,7 @@ def watched(steps: int, options: sac.Config, seed: int = 0) -> OffPolicy:
     return dataclasses.replace(after(steps, options, seed), learned=learned)
 
 
-def test_how_many_steps_are_random_is_an_option() -> None:
+def test_number_of_random_steps_is_an_option() -> None:
     assert config(random_steps=0).unlearned == 0
     assert config(random_steps=123).unlearned == 123
     assert config(random_steps=None).for_task("Hopper-v5").unlearned == 1_000
@@ -74,7 +74,7 @@ def test_how_many_steps_are_random_is_an_option() -> None:
 
 
 @pytest.mark.parametrize(("steps", "random"), [(0, True), (9, True), (10, False), (11, False)])
-def test_actions_are_random_at_the_start(steps: int, random: bool) -> None:
+def test_first_actions_are_random(steps: int, random: bool) -> None:
     options = config()
     state = after(steps, options)
     policy = sac.act(options, SPEC, state)
@@ -101,10 +101,10 @@ def test_nothing_is_learned_while_steps_are_random(steps: int) -> None:
 @pytest.mark.parametrize(
     ("per_update", "per_step", "updates"), [(1, 1.0, 1), (1, 6.0, 6), (4, 0.5, 2)]
 )
-def test_an_update_has_as_many_gradient_steps_as_asked_for(
+def test_update_has_the_configured_number_of_gradient_steps(
     per_update: int, per_step: float, updates: int
 ) -> None:
-    """The mean of the counts 1 to K is measured."""
+    """The metric is the mean of the counts 1 to K."""
     options = config(steps_per_update=per_update, updates_per_step=per_step)
     state, metrics = off_policy.improve(options, watched(11, options), counting)
     assert int(state.learned.count) == updates
@@ -114,8 +114,8 @@ def test_an_update_has_as_many_gradient_steps_as_asked_for(
     assert (state.step, state.iteration) == (11, 1)
 
 
-def test_no_noise_and_no_batch_comes_twice() -> None:
-    """Within an update, from one update to the next, and in the key that is left."""
+def test_noise_and_batches_never_repeat() -> None:
+    """Within an update, between updates, and in the remaining key."""
     options = config(updates_per_step=6.0, batch_size=30)
     state = watched(40, options)
     seen = {tuple(np.asarray(state.key).tolist())}
@@ -129,7 +129,7 @@ def test_no_noise_and_no_batch_comes_twice() -> None:
     assert len(set(rows)) == 12
 
 
-def test_another_seed_is_another_noise() -> None:
+def test_other_seeds_give_other_noise() -> None:
     options = config(updates_per_step=6.0, batch_size=30)
     first, second, again = (
         off_policy.improve(options, watched(40, options, seed), counting)[0].learned
@@ -140,8 +140,8 @@ def test_another_seed_is_another_noise() -> None:
     assert_equal_trees(first, again)
 
 
-def test_several_gradient_steps_are_that_many_updates_of_one() -> None:
-    """The same keys, batches and order, to the bit."""
+def test_several_gradient_steps_equal_single_step_updates() -> None:
+    """The same keys, batches and order, bit for bit."""
     at_once, apart = config(updates_per_step=6.0), config(updates_per_step=1.0)
     wanted, _ = off_policy.improve(at_once, watched(20, at_once), counting)
     state = watched(20, apart)
@@ -153,8 +153,8 @@ def test_several_gradient_steps_are_that_many_updates_of_one() -> None:
 
 
 @pytest.mark.parametrize("bootstrap", [False, True])
-def test_an_update_reads_the_option_about_time_limits(bootstrap: bool) -> None:
-    """Step t is stored with reward −t, and bit 1 of t says that its time was up."""
+def test_update_honours_bootstrap_time_limits(bootstrap: bool) -> None:
+    """Step t is stored with reward −t, and is truncated if bit 1 of t is set."""
     options = config(bootstrap_time_limits=bootstrap, batch_size=30, updates_per_step=6.0)
     learned = off_policy.improve(options, watched(20, options), counting)[0].learned
     step = np.rint(-np.asarray(learned.rows[0])).astype(int)
@@ -175,7 +175,7 @@ def test_storing_counts_steps_and_changes_nothing_else() -> None:
     np.testing.assert_array_equal(state.key, jax.random.PRNGKey(7))
 
 
-def test_a_policy_file_holds_all_networks_but_targets() -> None:
+def test_policy_file_holds_all_networks_except_targets() -> None:
     state = after(0, config())
     assert set(state.parameters()) == {"policy", "value", "temperature"}
     other = after(0, config(), seed=1)
@@ -184,20 +184,20 @@ def test_a_policy_file_holds_all_networks_but_targets() -> None:
     assert moved.seed == state.seed
 
 
-def test_the_bounds_of_a_fresh_state_are_the_environments() -> None:
+def test_initial_bounds_are_those_of_the_environment() -> None:
     bounds = off_policy.init(config(), SPEC, 1, 0, None)["bounds"]
     np.testing.assert_array_equal(bounds.center, [1.0, 6.0])
     np.testing.assert_array_equal(bounds.reach, [2.0, 4.0])
 
 
-def test_other_seeds_start_from_other_networks() -> None:
+def test_other_seeds_give_other_initial_networks() -> None:
     first, second = (
         networks.init_uniform(off_policy.generator(seed), (3, 4, 1)) for seed in (0, 1)
     )
     assert not np.any(first[0].weight == second[0].weight)
 
 
-# Refusals
+# Unbounded actions
 
 
 def boundless(low: Any, high: Any) -> type[probes.Wide]:
@@ -217,7 +217,7 @@ CORNER = np.float32([[1.0, 1.0], [1.0, np.inf]])
     [(-np.inf, np.inf), (-1.0, np.inf), (-np.inf, 1.0), (-np.ones((2, 2)), CORNER)],
 )
 @pytest.mark.parametrize("kind", [DDPG, TD3, SAC, SQL])
-def test_actions_without_bounds_are_refused(kind: type[Agent], low: Any, high: Any) -> None:
+def test_unbounded_actions_raise(kind: type[Agent], low: Any, high: Any) -> None:
     with pytest.raises(DiscError, match="needs actions with bounds") as refused:
         kind(boundless(low, high), replay_size=10, widths=(4, 4))
     assert str(refused.value).count(".") == 1

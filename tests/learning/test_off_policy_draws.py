@@ -37,7 +37,7 @@ def assert_drawn(batch: Batch, bootstrap: bool) -> Any:
         np.testing.assert_array_equal(batch.observation[:, column], step)
         np.testing.assert_array_equal(batch.next_observation[:, column], step + 0.5)
     np.testing.assert_array_equal(batch.reward, -step)
-    for column in range(D):  # a fifth of the way after the other, from one bound to the other
+    for column in range(D):  # five values from one bound to the other
         assert_close(batch.action[:, column], [(-1.0, -0.5, 0.0, 0.5, 1.0)[t % 5] for t in step])
     assert batch.final.tolist() == [t % 2 == 1 or (t % 4 == 2 and not bootstrap) for t in step]
     return step
@@ -45,8 +45,8 @@ def assert_drawn(batch: Batch, bootstrap: bool) -> Any:
 
 @pytest.mark.parametrize("bootstrap", [False, True])
 @pytest.mark.parametrize("stored", [1, 2, 4, SIZE, SIZE + 1, 3 * SIZE + 2])
-def test_all_filled_slots_are_drawn_and_no_others(stored: int, bootstrap: bool) -> None:
-    """Of 4000 draws each of n gets 4000/n ± √(4000/n); the oldest are gone."""
+def test_all_filled_slots_and_no_others_are_drawn(stored: int, bootstrap: bool) -> None:
+    """Each of n slots gets 4000/n ± √(4000/n) of 4000 draws; overwritten steps get none."""
     batch = draw(jax.random.PRNGKey(stored), filled(stored), BOUNDS, 4000, bootstrap)
     assert batch.observation.shape == (4000, S)
     assert batch.action.shape == (4000, D)
@@ -58,8 +58,8 @@ def test_all_filled_slots_are_drawn_and_no_others(stored: int, bootstrap: bool) 
     assert np.all(np.abs(times[stored - count :] - each) < 4.5 * math.sqrt(each))
 
 
-def test_nothing_follows_a_terminal_but_something_a_time_limit() -> None:
-    """Steps 0 to 3 end not at all, by themselves, by time, and by both."""
+def test_final_flag_depends_on_termination_and_time_limits() -> None:
+    """Steps 0 to 3 do not end, terminate, are truncated, and do both."""
     wanted = {True: {0: False, 1: True, 2: False, 3: True}, False: {0: False, 1: 1, 2: 1, 3: 1}}
     for bootstrap, final in wanted.items():
         batch = draw(jax.random.PRNGKey(3), filled(4), BOUNDS, 40, bootstrap)
@@ -67,7 +67,7 @@ def test_nothing_follows_a_terminal_but_something_a_time_limit() -> None:
         assert dict(zip(step, batch.final.tolist(), strict=True)) == final
 
 
-def test_another_key_draws_others_and_the_same_the_same() -> None:
+def test_draws_depend_on_the_key_only() -> None:
     replay = filled(1000, 1000)
     first, again, second = (
         draw(jax.random.PRNGKey(key), replay, BOUNDS, 100, True).observation for key in (0, 0, 1)
@@ -76,7 +76,7 @@ def test_another_key_draws_others_and_the_same_the_same() -> None:
     assert np.mean(np.asarray(first == second)) < 0.1
 
 
-def test_draws_are_with_replacement_and_in_no_order() -> None:
+def test_draws_are_with_replacement_and_unordered() -> None:
     step = assert_drawn(draw(jax.random.PRNGKey(0), filled(50, 50), BOUNDS, 50, True), True)
     assert 20 < len(set(step.tolist())) < 45
     assert np.any(np.diff(step) < 0)
@@ -87,8 +87,8 @@ def test_draws_are_with_replacement_and_in_no_order() -> None:
     ("low", "high"),
     [([-1.0, -0.4], [1.0, 0.4]), ([-1.0, 2.0], [3.0, 10.0]), ([0.0, -9.0], [1e-3, -8.0])],
 )
-def test_networks_see_actions_within_one(low: list[float], high: list[float]) -> None:
-    """The bounds are ±1, their middle is 0, and a quarter of the way −½."""
+def test_drawn_actions_are_scaled_to_plus_minus_one(low: list[float], high: list[float]) -> None:
+    """The bounds map to ±1, their middle to 0, and a quarter of the way to −½."""
     spec = SPEC._replace(action_low=np.float32(low), action_high=np.float32(high))
     fields = off_policy.init(config(), spec, 1, 0, None)
     share = np.float32([0.0, 0.25, 0.5, 0.75, 1.0])
@@ -108,8 +108,8 @@ def batch_of(reward: Any, final: Any) -> Batch:
     return Batch(nothing, nothing, jnp.float32(reward), nothing, jnp.asarray(final))
 
 
-def test_the_target_by_hand() -> None:
-    """1 + 0.9·10 where something follows, 2 and no more where nothing does."""
+def test_target_matches_hand_calculation() -> None:
+    """1 + 0.9·10 within an episode, only the reward 2 at its end."""
     batch = batch_of([1.0, 2.0, -3.0], [False, True, False])
     next_value = jnp.float32([10.0, 10.0, -20.0])
     assert_close(off_policy.target(batch, next_value, 0.9), [10.0, 2.0, -21.0])
@@ -118,7 +118,7 @@ def test_the_target_by_hand() -> None:
 
 
 def test_time_limits_are_bootstrapped_and_terminals_are_not() -> None:
-    """From the stored flags to the goal: −t + ½·100 but where the episode ended by itself."""
+    """From the stored flags to the target: −t + ½·100 except at the end of an episode."""
     for bootstrap, ends in ((True, (1, 3)), (False, (1, 2, 3))):
         batch = draw(jax.random.PRNGKey(1), filled(4), BOUNDS, 40, bootstrap)
         step = np.asarray(batch.observation)[:, 0].astype(int)
@@ -128,13 +128,13 @@ def test_time_limits_are_bootstrapped_and_terminals_are_not() -> None:
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_a_value_beyond_the_end_is_not_even_looked_at(value: float) -> None:
+def test_next_value_after_the_end_is_not_read(value: float) -> None:
     batch = batch_of([1.0, 2.0], [True, False])
     found = off_policy.target(batch, jnp.float32([value, 4.0]), 0.5)
     np.testing.assert_array_equal(found, [1.0, 4.0])
 
 
-def test_the_target_is_not_differentiated() -> None:
+def test_target_has_no_gradient() -> None:
     def total(reward: jax.Array, value: jax.Array) -> jax.Array:
         batch = batch_of([0.0, 0.0], [False, True])._replace(reward=reward)
         return jnp.sum(off_policy.target(batch, value, 0.9))

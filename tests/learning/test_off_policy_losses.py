@@ -1,4 +1,4 @@
-"""Targets that follow networks, and the losses of off-policy algorithms in numpy."""
+"""Target networks and losses of off-policy algorithms against NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.compare import assert_close_trees, assert_equal_trees
 from tests.support.off_policy import D, S, assert_close
 from tests.support.plain import differences, doubles, q, run
 
-# Following
+# Target networks
 
 
 def network(rng: np.random.Generator, *sizes: int) -> Any:
@@ -28,7 +28,7 @@ def network(rng: np.random.Generator, *sizes: int) -> Any:
 
 @pytest.mark.parametrize("tau", [0.0, 0.005, 0.3, 1.0])
 def test_targets_move_by_tau(tau: float, rng: np.random.Generator) -> None:
-    """Every number (1 − τ)·old + τ·new, to the last bit of single precision; τ = 0 and 1 exact."""
+    """Entries are (1 − τ)·old + τ·new to the last bit of single precision; exact at τ = 0 and 1."""
     old, new = ((network(rng, 3, 4, 1), network(rng, 3, 4, 1)) for _ in range(2))
     found = off_policy.follow(old, new, tau)
     assert jax.tree.structure(found) == jax.tree.structure(old)
@@ -43,22 +43,22 @@ def test_targets_move_by_tau(tau: float, rng: np.random.Generator) -> None:
         assert_equal_trees(found, new if tau else old)
 
 
-def test_targets_reach_what_stands_still() -> None:
-    """After n steps of τ = ½ a share 2⁻ⁿ of the way is left."""
+def test_targets_converge_to_fixed_networks() -> None:
+    """After n steps with τ = ½, a share 2⁻ⁿ of the way is left."""
     target: Any = {"a": jnp.float32([8.0, 0.0])}
     for left in (0.5, 0.25, 0.125):
         target = off_policy.follow(target, {"a": jnp.float32([0.0, 16.0])}, 0.5)
         np.testing.assert_array_equal(target["a"], [8.0 * left, 16.0 * (1.0 - left)])
 
 
-def test_networks_start_where_their_targets_are(rng: np.random.Generator) -> None:
+def test_targets_start_equal_to_their_networks(rng: np.random.Generator) -> None:
     policy, value = network(rng, 2, 3, 2), (network(rng, 4, 3, 1),)
     moving, critics, targets = off_policy.rest(policy, value)
     assert_equal_trees((moving.parameters, critics.parameters), (targets.policy, targets.value))
     assert_equal_trees((targets.policy, targets.value), (policy, value))
 
 
-# Losses, against numpy in double precision
+# Losses, against NumPy in double precision
 
 
 @pytest.fixture
@@ -72,9 +72,7 @@ def case(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def test_each_critic_is_asked_and_the_least_believed(
-    case: dict[str, Any], rng: np.random.Generator
-) -> None:
+def test_least_is_the_minimum_over_critics(case: dict[str, Any], rng: np.random.Generator) -> None:
     critics, observation, action = case["critics"], case["observation"], case["action"]
     plain = doubles(critics)
     wanted = np.array([q(critic, observation, action) for critic in plain])
@@ -92,7 +90,7 @@ def test_each_critic_is_asked_and_the_least_believed(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_value_loss_adds_the_critics_mean_squares(count: int, case: dict[str, Any]) -> None:
+def test_value_loss_sums_the_critics_mean_squared_errors(count: int, case: dict[str, Any]) -> None:
     critics = case["critics"][:count]
     values = [q(critic, case["observation"], case["action"]) for critic in doubles(critics)]
     loss = sum(sum((a - b) ** 2 for a, b in zip(x, case["y"], strict=True)) / 7 for x in values)
@@ -104,7 +102,7 @@ def test_the_value_loss_adds_the_critics_mean_squares(count: int, case: dict[str
     assert_close(mean, np.mean(values), rtol=1e-4)
 
 
-def test_the_gradient_of_the_value_loss_is_its_slope(case: dict[str, Any]) -> None:
+def test_value_loss_gradient_matches_finite_differences(case: dict[str, Any]) -> None:
     critics, observation, action, y = (
         case[name] for name in ("critics", "observation", "action", "y")
     )
@@ -119,15 +117,15 @@ def test_the_gradient_of_the_value_loss_is_its_slope(case: dict[str, Any]) -> No
         assert_close_trees(found, differences(loss, doubles(critic)), rtol=1e-3, atol=1e-4)
 
 
-def test_a_deterministic_action_is_squashed(case: dict[str, Any]) -> None:
+def test_deterministic_action_is_squashed(case: dict[str, Any]) -> None:
     found = off_policy.deterministic_action(case["policy"], case["observation"])
     assert_close(found, np.tanh(run(doubles(case["policy"]), case["observation"])), rtol=1e-4)
     far = off_policy.deterministic_action(case["policy"], 1e6 * case["observation"])
     assert np.max(np.abs(far)) <= 1.0
 
 
-def test_the_policys_loss_is_minus_the_critics_mean(case: dict[str, Any]) -> None:
-    """And its gradient goes through the action."""
+def test_policy_loss_is_minus_the_mean_q(case: dict[str, Any]) -> None:
+    """And its gradient flows through the action."""
     critic, observation = case["critics"][0], case["observation"]
     plain, policy = doubles(critic), doubles(case["policy"])
 

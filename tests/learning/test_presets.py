@@ -1,4 +1,4 @@
-"""The recommended settings, the paper's, and which of the two a run has."""
+"""The recommended and the paper's settings, and which of them a run uses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.small import QUIET, small
 SAMPLE = Path(__file__).parents[1] / "samples" / "version-1" / "disc"
 
 
-def test_the_papers_settings_are_the_papers() -> None:
+def test_paper_preset_has_the_papers_values() -> None:
     config = make_config(algorithm, {}, "paper")
     assert (config.epsilon, config.epsilon_b, config.replay_length) == (0.4, 0.1, 64)
     assert (config.penalty, config.advantage, config.trust_region) == ("is", "gae_v", "alpha")
@@ -40,24 +40,24 @@ def test_the_papers_settings_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"disc"}))
-def test_the_baselines_are_the_papers_under_either_preset(name: str) -> None:
+def test_baselines_are_the_same_under_both_presets(name: str) -> None:
     found = [make_config(ALGORITHMS[name], {}, preset) for preset in ("paper", "recommended")]
     assert found[0] == found[1]
 
 
-def test_an_option_given_by_hand_wins_over_the_preset() -> None:
+def test_explicit_option_overrides_the_preset() -> None:
     with small(DISC, preset="paper", trust_region="switch", j_targ=0.5) as agent:
         assert (agent.config.trust_region, agent.config.target(3)) == ("switch", 0.5)
         assert agent.config.initial_std is None
 
 
-def test_an_unknown_preset_is_refused() -> None:
+def test_unknown_preset_raises() -> None:
     with pytest.raises(DiscError, match="preset must be one of recommended, paper, not 'best'"):
         small(DISC, preset="best")
 
 
 @pytest.mark.parametrize("preset", ["recommended", "paper"])
-def test_files_record_the_preset_and_bring_it_back(preset: Any, tmp_path: Path) -> None:
+def test_files_store_and_restore_the_preset(preset: Any, tmp_path: Path) -> None:
     with small(DISC, "Pendulum-v1", preset=preset) as agent:
         agent.learn(256, out=tmp_path / "run", **QUIET)
     assert json.loads((tmp_path / "run/config.json").read_text())["preset"] == preset
@@ -67,7 +67,7 @@ def test_files_record_the_preset_and_bring_it_back(preset: Any, tmp_path: Path) 
         assert (resumed.preset, resumed.config) == (preset, agent.config)
 
 
-def test_files_older_than_presets_have_the_papers_settings() -> None:
+def test_files_without_a_preset_use_the_papers_settings() -> None:
     with DISC.load(SAMPLE, threads=1) as agent:
         assert (agent.preset, agent.config.trust_region) == ("paper", "alpha")
 
@@ -90,12 +90,12 @@ def test_initial_std_is_a_share_of_half_the_range() -> None:
     np.testing.assert_array_equal(initial_log_std(None, bounds), np.zeros(4))
 
 
-def test_initial_std_is_an_option_of_the_baselines_too() -> None:
+def test_initial_std_works_for_baselines() -> None:
     with small(PPO, "Pendulum-v1", initial_std=0.25) as agent:  # torques within ±2
         np.testing.assert_allclose(agent.policy.log_std, np.log([0.5]), rtol=1e-6)
 
 
-def test_std_rate_scales_the_step_of_log_std_alone() -> None:
+def test_std_rate_scales_only_the_step_of_log_std() -> None:
     start = GaussianPolicy((Linear(jnp.ones((2, 1)), jnp.zeros(1)),), jnp.zeros(1))
     gradient = jax.tree.map(jnp.ones_like, start)
     whole = optim.step(optim.init(start), gradient, 0.1).parameters
@@ -111,7 +111,7 @@ def test_std_rate_of_zero_keeps_the_initial_std() -> None:
 
 
 @pytest.mark.parametrize("preset", ["../../elsewhere", 3, None, ["paper"]])
-def test_an_untrusted_study_with_another_preset_is_refused(preset: Any, tmp_path: Path) -> None:
+def test_untrusted_study_with_an_unknown_preset_raises(preset: Any, tmp_path: Path) -> None:
     contents = json.loads(sweeps.small().as_json())
     contents["arms"][0]["preset"] = preset
     with pytest.raises(DiscError, match="there is no preset"):

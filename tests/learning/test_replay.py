@@ -1,4 +1,4 @@
-"""The ring of rollouts: what goes in comes out, from memory and from a file."""
+"""The ring buffer of rollouts, in memory and in files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLAGS = ("terminated", "truncated", "border")
 
 
 def marked(name: str, iteration: int) -> Any:
-    """A field's array that says which field of which iteration it is."""
+    """A field's array that encodes its field and iteration."""
     number = list(SHAPES).index(name)
     if name in FLAGS:
         return (iteration >> np.arange(N) + number) % 2 == 1
@@ -45,7 +45,7 @@ def marked_rollout(iteration: int) -> Rollout:
 
 
 @pytest.mark.parametrize("length", [1, LENGTH])
-def test_the_ring_keeps_the_newest(length: int) -> None:
+def test_ring_keeps_the_newest_rollouts(length: int) -> None:
     replay = replays.init(length, N, SPEC)
     for iteration in range(2 * LENGTH + 3):
         replay = replays.push(replay, marked_rollout(iteration), iteration)
@@ -60,7 +60,7 @@ def test_the_ring_keeps_the_newest(length: int) -> None:
 
 
 def wandering(rng: np.random.Generator, iterations: int, reset: float) -> BatchReplay:
-    """Batches of one environment, each going on where the last one stopped."""
+    """Batches of one environment, each continuing the last."""
     replay, here = replays.init(LENGTH, N, SPEC), np.float32(rng.standard_normal(S))
     for iteration in range(iterations):
         columns, here = walk(rng, here, N, D, reset)
@@ -80,7 +80,7 @@ def test_unpack_undoes_pack(rng: np.random.Generator, iterations: int, reset: fl
         np.testing.assert_array_equal(before, after, err_msg=name)
 
 
-def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator) -> None:
+def test_unpacked_replay_continues_identically(rng: np.random.Generator) -> None:
     replay = wandering(rng, LENGTH + 1, 0.2)
     restored = checkpoint.unpack(checkpoint.pack(replay), replays.init(LENGTH, N, SPEC))
     both = [replays.push(x, marked_rollout(LENGTH + 1), LENGTH + 1) for x in (replay, restored)]

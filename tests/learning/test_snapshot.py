@@ -53,7 +53,7 @@ def normalized(scale: Any, x: Any) -> Any:
     return np.clip((x - scale.mean) * scale.inverse_std, -10, 10)
 
 
-def test_ratios(stored: Any) -> None:
+def test_ratios_match_explicit_densities(stored: Any) -> None:
     replay, rollouts, policy, _, scale = stored
     found = snapshot.ratios(policy, scale, replay)
     for slot, rollout in enumerate(rollouts):
@@ -73,7 +73,7 @@ def test_ratios(stored: Any) -> None:
     assert not np.any(found.log_rho[3])
 
 
-def test_steps_values_only_what_is_included(stored: Any) -> None:
+def test_values_are_computed_only_for_included_batches(stored: Any) -> None:
     replay, rollouts, _, value, scale = stored
     included = np.array([True, False, True, False])
     found = snapshot.steps(CONFIG, value, scale, replay, included)
@@ -91,7 +91,7 @@ def test_steps_values_only_what_is_included(stored: Any) -> None:
     assert not np.any(found.value[:, [1, 3]])
 
 
-def test_what_is_measured(stored: Any, rng: np.random.Generator) -> None:
+def test_snapshot_metrics_match_their_definitions(stored: Any, rng: np.random.Generator) -> None:
     replay, _, policy, _, scale = stored
     ratios = snapshot.ratios(policy, scale, replay)
     included = np.array([True, False, True, False])

@@ -1,4 +1,4 @@
-"""The ring of single steps: what goes in comes out, from memory and from a file."""
+"""The ring buffer of single steps, in memory and in files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def empty(size: int = SIZE) -> TransitionReplay:
 
 
 def marked(name: str, step: int) -> Any:
-    """A field's value that says which field of which step it is; flags by two of its bits."""
+    """A field's value that encodes its field and step; flags are two bits of the step."""
     if name in FLAGS:
         return np.bool_((step >> FLAGS.index(name)) % 2)
     place = np.arange(int(np.prod(SHAPES[name])), dtype=np.float32).reshape(SHAPES[name])
@@ -50,7 +50,7 @@ def assert_holds(replay: TransitionReplay, slot: int, step: int) -> None:
 
 
 def assert_holds_the_newest(replay: TransitionReplay, pushed: int, size: int) -> None:
-    """Step t lies in slot t modulo the size; all other slots are as they were at the start."""
+    """Step t is in slot t modulo the size; all other slots are in their initial state."""
     assert int(replay.stored) == pushed
     assert replay.filled == min(pushed, size)
     for step in range(max(0, pushed - size), pushed):
@@ -62,7 +62,7 @@ def assert_holds_the_newest(replay: TransitionReplay, pushed: int, size: int) ->
 # The ring
 
 
-def test_an_empty_replay_holds_nothing() -> None:
+def test_empty_replay_holds_nothing() -> None:
     replay = empty()
     assert replay.filled == 0
     assert int(replay.stored) == 0
@@ -84,7 +84,7 @@ def test_an_empty_replay_holds_nothing() -> None:
         (1, [1, 3, 1, 1, 3]),
     ],
 )
-def test_the_ring_keeps_the_newest(size: int, lots: list[int]) -> None:
+def test_ring_keeps_the_newest_steps(size: int, lots: list[int]) -> None:
     replay, pushed = empty(size), 0
     for count in lots:
         replay = replays.push_transitions(replay, marked_rollout(pushed, count))
@@ -93,8 +93,8 @@ def test_the_ring_keeps_the_newest(size: int, lots: list[int]) -> None:
     assert pushed > 2 * size
 
 
-def test_an_end_by_time_is_no_end_of_the_task() -> None:
-    """All four combinations come back as they were, each flag from its own field."""
+def test_terminated_and_truncated_are_stored_separately() -> None:
+    """All four combinations are kept, each flag in its own field."""
     columns = {n: np.zeros((4, *shape), np.float32) for n, shape in SHAPES.items()}
     columns["terminated"] = np.array([False, True, False, True])
     columns["truncated"] = np.array([False, False, True, True])
@@ -103,7 +103,7 @@ def test_an_end_by_time_is_no_end_of_the_task() -> None:
     assert replay.truncated.tolist() == [False, False, True, True, False]
 
 
-def test_the_last_observation_of_an_episode_is_kept() -> None:
+def test_last_observation_of_an_episode_is_kept() -> None:
     """Two episodes 1 → 2 → 3 and 10 → 20: what follows 2 is 3 and not the reset's 10."""
     here, there = [1.0, 2.0, 10.0, 20.0], [2.0, 3.0, 20.0, 30.0]
     columns = {n: np.zeros((4, *shape), np.float32) for n, shape in SHAPES.items()}
@@ -121,7 +121,7 @@ def test_the_last_observation_of_an_episode_is_kept() -> None:
 
 
 def wandering(rng: np.random.Generator, lots: list[int], reset: float) -> TransitionReplay:
-    """Rollouts of one environment, each going on where the last one stopped."""
+    """Rollouts of one environment, each continuing the last."""
     replay, here = empty(), np.float32(rng.standard_normal(S))
     for count in lots:
         columns, here = walk(rng, here, count, D, reset)
@@ -144,7 +144,7 @@ def test_unpack_undoes_pack(rng: np.random.Generator, lots: list[int], reset: fl
 
 
 @pytest.mark.parametrize("lots", [[], [1], [3], [SIZE], [SIZE + 2], [4, 4, 3]])
-def test_every_float_survives_the_file_to_the_bit(
+def test_every_float_survives_the_file_bit_for_bit(
     rng: np.random.Generator, lots: list[int]
 ) -> None:
     """Zeros of both signs that equal each other, infinities, subnormals, NaNs with a payload."""
@@ -160,8 +160,8 @@ def test_every_float_survives_the_file_to_the_bit(
     assert bits(checkpoint.unpack(checkpoint.pack(replay), empty())) == bits(replay)
 
 
-def test_a_next_observation_that_only_looks_like_the_next_row_is_kept() -> None:
-    """−0 before 0, and one NaN before another: equal, or unequal to all, but other bits."""
+def test_next_observation_with_other_bits_than_the_next_row_is_kept() -> None:
+    """−0 before 0, and one NaN before another: they compare equal or not, but differ in bits."""
     columns = {n: np.zeros((SIZE, *shape), np.float32) for n, shape in SHAPES.items()}
     columns |= {name: columns[name].astype(bool) for name in FLAGS}
     columns["next_observation"][::2, 1] = -0.0
@@ -175,7 +175,7 @@ def test_a_next_observation_that_only_looks_like_the_next_row_is_kept() -> None:
 
 
 @HISTORIES
-def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator, lots: list[int]) -> None:
+def test_unpacked_replay_continues_identically(rng: np.random.Generator, lots: list[int]) -> None:
     replay = wandering(rng, lots, 0.2)
     restored = checkpoint.unpack(checkpoint.pack(replay), empty())
     for first, count in ((0, 2), (2, 1), (3, SIZE + 1)):
@@ -185,8 +185,8 @@ def test_an_unpacked_replay_goes_on_alike(rng: np.random.Generator, lots: list[i
         assert bits(restored) == bits(replay)
 
 
-def test_a_push_does_not_change_what_was_packed(rng: np.random.Generator) -> None:
-    """A push writes in place; the arrays on their way to a file must not be that place."""
+def test_push_does_not_change_packed_arrays(rng: np.random.Generator) -> None:
+    """A push writes in place; arrays being saved must not share that memory."""
     replay = wandering(rng, [SIZE], 0.2)
     packed = checkpoint.pack(replay)
     before = {name: array.tobytes() for name, array in packed.items()}
@@ -195,17 +195,17 @@ def test_a_push_does_not_change_what_was_packed(rng: np.random.Generator) -> Non
 
 
 @pytest.mark.parametrize(("lots", "jumps"), [([SIZE], 1), ([SIZE, 2], 2), ([2], 1), ([], 0)])
-def test_pack_leaves_out_what_stands_in_the_next_row(
+def test_pack_leaves_out_next_observations_found_in_the_next_row(
     rng: np.random.Generator, lots: list[int], jumps: int
 ) -> None:
-    """Only the newest goes nowhere stored, and after the wrap the last row."""
+    """Only the newest row's is stored and, after wrapping around, the last row's."""
     packed = checkpoint.pack(wandering(rng, lots, 0.0))
     assert "next_observation" not in packed
     assert len(packed["jump_row"]) == len(packed["jump_observation"]) == jumps
 
 
-def test_large_replays_are_compared_in_parts_without_a_seam() -> None:
-    """Rows number themselves and follow one another, but for jumps about each part's border."""
+def test_large_replays_are_packed_correctly_across_part_borders() -> None:
+    """Rows carry their number and are consecutive, except for jumps near each part's border."""
     rows, jumps = 25_000, [0, 9_998, 9_999, 10_000, 19_999, 20_000, 24_998]
     columns: dict[str, Any] = {
         n: np.zeros((rows, *shape), np.float32) for n, shape in SHAPES.items()

@@ -1,7 +1,7 @@
-"""Files of every version of the formats so far, kept in tests/samples, still serve.
+"""Files of every format version, kept in tests/samples, can still be read.
 
 Each sample is a small run on Pendulum, stopped between two checkpoints. A version that changes a
-format adds its own samples, made before it, and leaves these alone.
+format adds its own samples, made beforehand, and leaves these unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from disc.run.agent import AGENTS
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 OBSERVATION = np.float32([0.5, -0.25, 1.0])
-ACTIONS = {  # what the agents did that wrote the files; SQL's is a sample under seed 0
+ACTIONS = {  # actions of the agents that wrote the files; SQL's is a sample under seed 0
     "disc": -0.008797368966042995,
     "td3": 0.780250072479248,
     "sac": 0.901249885559082,
@@ -30,14 +30,14 @@ ACTIONS = {  # what the agents did that wrote the files; SQL's is a sample under
 RUNS = sorted(path.parent for path in SAMPLES.glob("version-*/*/config.json"))
 
 
-def test_there_are_samples_of_the_current_versions() -> None:
+def test_samples_of_the_current_format_exist() -> None:
     current = SAMPLES / f"version-{file.FORMAT_VERSION}"
     assert file.FORMAT_VERSION == checkpoint.FORMAT_VERSION
     assert {path.name for path in current.iterdir()} == set(ACTIONS)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}-{run.name}")
-def test_a_policy_acts_as_it_did(run: Path) -> None:
+def test_old_policy_files_give_the_same_actions(run: Path) -> None:
     for acting in (disc.load(run), AGENTS[run.name].load(run, threads=1).policy):
         acting.seed(0)
         action, _ = acting.predict(OBSERVATION)
@@ -45,7 +45,7 @@ def test_a_policy_acts_as_it_did(run: Path) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}-{run.name}")
-def test_a_run_goes_on(run: Path, tmp_path: Path) -> None:
+def test_old_runs_can_be_resumed(run: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     rows = log.read_progress(copy / "progress.csv")
     agent = disc.resume(copy, progress=False)
@@ -55,14 +55,14 @@ def test_a_run_goes_on(run: Path, tmp_path: Path) -> None:
     assert np.isfinite(agent.predict(OBSERVATION)[0]).all()
 
 
-def test_a_float_option_that_was_stored_as_an_integer(tmp_path: Path) -> None:
+def test_float_option_stored_as_integer_can_be_resumed(tmp_path: Path) -> None:
     """Version 0.1 stored `alpha_is=1` as it was given, and could not resume it."""
     run = shutil.copytree(SAMPLES / "integer-option", tmp_path / "run")
     agent = disc.resume(run, 128, progress=False)
     assert (agent.state.step, type(agent.config.alpha_is)) == (128, float)
 
 
-def test_a_version_that_is_too_new_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_newer_format_version_raises_and_suggests_an_upgrade(tmp_path: Path) -> None:
     path = tmp_path / "new.disc"
     header = {"format": file.FORMAT, "format_version": file.FORMAT_VERSION + 1}
     storage.write_tensors(path, {"x": np.zeros(1)}, header)

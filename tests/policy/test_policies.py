@@ -1,4 +1,4 @@
-"""Policies in numpy: each is its network, and stays within its bounds."""
+"""NumPy policies match their networks and stay within the action bounds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.support.policies import HIGH, LOW, SHAPE, D, S, every_kind, make, noi
 
 
 def stretched(squashed: Any) -> Any:
-    """−1 is the lower bound, 1 the upper, and all between lies on the line."""
+    """Map [−1, 1] linearly to the action bounds."""
     share = (np.float64(squashed) + 1.0) / 2.0
     return np.float64(LOW) * (1.0 - share) + np.float64(HIGH) * share
 
 
 def wanted_action(kind: str, acting: Any, layers: Any, x: Any, noise: Any) -> Any:
-    """The action that the JAX network takes; without noise if that is None."""
+    """The action of the JAX network; without noise if `noise` is None."""
     clip = 1e9 if acting.observation_clip is None else acting.observation_clip
     scale = Scale(acting.observation_mean, acting.observation_inverse_std, np.float32(1.0))
     seen = normalize.observations(scale, jnp.asarray(x.reshape(-1, S)), clip)
@@ -48,7 +48,7 @@ def wanted_action(kind: str, acting: Any, layers: Any, x: Any, noise: Any) -> An
 
 @pytest.mark.parametrize("clip", [None, 0.7])
 @every_kind
-def test_acting_in_numpy_is_the_network(kind: str, clip: float | None) -> None:
+def test_numpy_actions_match_the_network(kind: str, clip: float | None) -> None:
     acting, layers = make(kind, observation_clip=clip)
     x, noise = observations(), noise_of()
     mean = acting.mean(x.reshape(-1, S))
@@ -61,8 +61,8 @@ def test_acting_in_numpy_is_the_network(kind: str, clip: float | None) -> None:
 
 
 @every_kind
-def test_the_actor_of_a_rollout_samples_one_at_a_time(kind: str) -> None:
-    """As an actor it has no mean to report, and stores what it did."""
+def test_rollout_actor_samples_one_action_per_call(kind: str) -> None:
+    """An actor has no mean to report and returns the action in its place."""
     acting, layers = make(kind)
     x, noise = observations(), noise_of()
     wanted = wanted_action(kind, acting, layers, x, noise)
@@ -79,7 +79,7 @@ def test_the_actor_of_a_rollout_samples_one_at_a_time(kind: str) -> None:
 
 
 @every_kind
-def test_a_batch_is_its_rows(kind: str) -> None:
+def test_batch_matches_its_single_rows(kind: str) -> None:
     acting, _ = make(kind)
     x, noise = observations(), noise_of()
     flat = x.reshape(-1, S)
@@ -110,7 +110,7 @@ def test_predict_takes_one_observation_or_a_batch(kind: str) -> None:
 
 
 @every_kind
-def test_only_a_sampler_samples_when_told_not_to(kind: str) -> None:
+def test_only_samplers_stay_random_with_deterministic_true(kind: str) -> None:
     acting, _ = make(kind)
     x = observations(1)[0]
     for deterministic, differ in ((True, kind == "sampler"), (False, True)):
@@ -121,7 +121,7 @@ def test_only_a_sampler_samples_when_told_not_to(kind: str) -> None:
 
 @every_kind
 def test_actions_stay_within_their_bounds(kind: str) -> None:
-    """And come up to all of them, where the network or its mirror image says so."""
+    """And reach every bound, for large outputs of the network or of its negation."""
     x, noise = observations(2000, reach=3.0).reshape(-1, S), 3.0 * noise_of(2000)
     reached = []
     for reach in (1.0, -1.0, 1000.0, -1000.0):
@@ -135,8 +135,8 @@ def test_actions_stay_within_their_bounds(kind: str) -> None:
     assert_close(np.max(reached, axis=(0, 1)), HIGH)
 
 
-def test_the_deviation_of_a_squashed_gaussian_is_held_within_its_range() -> None:
-    """A log σ of −1000 is one of −20, and 1000 is 2."""
+def test_squashed_gaussian_clamps_log_std() -> None:
+    """A log σ of −1000 acts as −20, one of 1000 as 2."""
     acting, _ = make("squashed")
     one = np.ones(D, np.float32)
     for log_std, std in ((-1000.0, math.exp(-20.0)), (1000.0, math.exp(2.0)), (-1.0, 1 / math.e)):
@@ -150,8 +150,8 @@ def test_the_deviation_of_a_squashed_gaussian_is_held_within_its_range() -> None
         assert_close(found, stretched(np.tanh(0.05 + std * 0.1) * one))
 
 
-def test_a_deterministic_policy_by_hand() -> None:
-    """relu(2·(3 − 1)·½) = 2; tanh 2 of the way from the middle, 1, to the bound, 3."""
+def test_deterministic_policy_matches_hand_calculation() -> None:
+    """relu(2·(3 − 1)·½) = 2; the action is tanh 2 of the way from the middle, 1, to bound 3."""
 
     def number(*values: float) -> Any:
         return np.float32(values)
@@ -170,14 +170,14 @@ def test_a_deterministic_policy_by_hand() -> None:
     middle = 1.0 + 2.0 * math.tanh(2.0)
     assert_close(acting.predict([3.0])[0], [middle])
     assert_close(acting.sample(number(3.0), number(-0.5)), [middle - 2.0 * 0.05])
-    assert_close(acting.sample(number(3.0), number(1.0)), [3.0])  # 0.964 + 0.1 is held at 1
+    assert_close(acting.sample(number(3.0), number(1.0)), [3.0])  # 0.964 + 0.1 is clipped to 1
     assert_close(acting.predict([-3.0])[0], [1.0])
     held = Deterministic(**fields, exploration=0.0, observation_clip=0.25)
     assert_close(held.predict([3.0])[0], [1.0 + 2.0 * math.tanh(0.5)])
     assert_close(held.sample(number(3.0), number(9.0)), held.predict([3.0])[0])
 
 
-# At random
+# Random actions
 
 
 def uniform() -> Uniform:
@@ -185,7 +185,7 @@ def uniform() -> Uniform:
 
 
 def test_random_actions_are_uniform_in_every_dimension() -> None:
-    """Kolmogorov's distance of n draws is below 1.95/√n but once in a thousand times."""
+    """The Kolmogorov–Smirnov distance of n draws exceeds 1.95/√n once in a thousand times."""
     count = 20_000
     noise, actor, nothing = noise_of(count, seed=3), uniform(), np.zeros(S, np.float32)
     actions = np.array([actor(nothing, row)[0] for row in noise], np.float64)
@@ -199,8 +199,8 @@ def test_random_actions_are_uniform_in_every_dimension() -> None:
     assert np.max(np.abs(mixed)) < 4.0 / math.sqrt(count)
 
 
-def test_random_actions_by_hand() -> None:
-    """Noise 0 is the middle; 1.96 leaves 2.5 % above it; far noise is at the bounds."""
+def test_random_actions_match_hand_calculation() -> None:
+    """Noise 0 gives the middle, 1.96 leaves 2.5 % above it, and large noise gives the bounds."""
     actor, seen = uniform(), np.ones(S, np.float32)
     one = np.ones(D, np.float32)
     middle, mean = actor(seen, 0.0 * one)
@@ -213,7 +213,7 @@ def test_random_actions_by_hand() -> None:
     assert_close(actor(seen, -30.0 * one)[0], LOW)
 
 
-def test_random_actions_do_not_look_and_have_a_shape() -> None:
+def test_random_actions_ignore_observations_and_keep_their_shape() -> None:
     actor, noise = uniform(), noise_of(1)[0]
     first, second = (actor(x, noise)[0] for x in observations(2).reshape(2, S))
     np.testing.assert_array_equal(first, second)

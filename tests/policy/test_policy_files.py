@@ -1,4 +1,4 @@
-"""A policy's file gives it back, and is refused if damaged."""
+"""Policies survive saving and loading; invalid files raise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.policies import D, S, every_kind, make, noise_of, observation
 
 
 def contents(acting: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A policy file's tensors and header, by the names that are documented."""
+    """A policy file's tensors and header under their documented names."""
     tensors = {**acting.tensors()}
     groups = {"weight": acting.weights, "bias": acting.biases}
     if isinstance(acting, Deterministic):
@@ -29,7 +29,7 @@ def contents(acting: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @pytest.mark.parametrize("clip", [None, 5.0])
 @every_kind
-def test_a_file_gives_the_policy_back(kind: str, clip: float | None, tmp_path: Path) -> None:
+def test_policy_survives_saving_and_loading(kind: str, clip: float | None, tmp_path: Path) -> None:
     acting, _ = make(kind, observation_clip=clip)
     file.write(tmp_path / "p.disc", *contents(acting))
     found = file.read(tmp_path / "p.disc").policy
@@ -43,7 +43,7 @@ def test_a_file_gives_the_policy_back(kind: str, clip: float | None, tmp_path: P
 
 
 def assert_refused(
-    path: Path, tensors: dict[str, Any], header: dict[str, Any], says: str = "not complete"
+    path: Path, tensors: dict[str, Any], header: dict[str, Any], says: str = "invalid policy file"
 ) -> None:
     file.write(path, tensors, header)
     with pytest.raises(DiscError, match=says) as refused:
@@ -52,7 +52,7 @@ def assert_refused(
 
 
 @every_kind
-def test_a_file_without_one_of_its_arrays_is_refused(kind: str, tmp_path: Path) -> None:
+def test_missing_array_raises(kind: str, tmp_path: Path) -> None:
     tensors, header = contents(make(kind)[0])
     assert len(tensors) == (14 if kind == "normalized" else 10)
     for name in tensors:
@@ -61,8 +61,8 @@ def test_a_file_without_one_of_its_arrays_is_refused(kind: str, tmp_path: Path) 
 
 
 @every_kind
-def test_a_file_without_one_of_its_facts_is_refused(kind: str, tmp_path: Path) -> None:
-    """But for the clip, which older files do not name, and the kind, which was Gaussian."""
+def test_missing_header_field_raises(kind: str, tmp_path: Path) -> None:
+    """Except the clip, which older files lack. Without a kind, the file is read as Gaussian."""
     tensors, header = contents(make(kind)[0])
     own = {"exploration"} if kind in ("deterministic", "normalized") else set()
     shared = {"kind", "observation_shape", "action_shape", "observation_clip", "clip_actions"}
@@ -73,8 +73,8 @@ def test_a_file_without_one_of_its_facts_is_refused(kind: str, tmp_path: Path) -
 
 
 @every_kind
-def test_arrays_that_do_not_fit_are_refused(kind: str, tmp_path: Path) -> None:
-    """One row or one column too few, or another number of dimensions, of any array."""
+def test_arrays_of_wrong_shape_raise(kind: str, tmp_path: Path) -> None:
+    """Any array with one row or column too few, or another number of dimensions."""
     tensors, header = contents(make(kind)[0])
     for name, array in tensors.items():
         for wrong in (array[:-1], array[..., :-1], array[None], array[..., None]):
@@ -82,9 +82,9 @@ def test_arrays_that_do_not_fit_are_refused(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "Squashed", "uniform", 3, ["squashed"], {"a": 1}])
-def test_a_policy_of_an_unknown_kind_is_refused(kind: Any, tmp_path: Path) -> None:
+def test_unknown_policy_kind_raises(kind: Any, tmp_path: Path) -> None:
     tensors, header = contents(make("squashed")[0])
-    says = "a policy of kind .*, which this disc-rl does not know"
+    says = "unknown policy kind .*; upgrade disc-rl"
     assert_refused(tmp_path / "p.disc", tensors, {**header, "kind": kind}, says)
 
 
@@ -102,7 +102,7 @@ def test_a_policy_of_an_unknown_kind_is_refused(kind: Any, tmp_path: Path) -> No
         ("normalized", "sampler"),
     ],
 )
-def test_a_policy_of_one_kind_is_none_of_another(written: str, read: str, tmp_path: Path) -> None:
+def test_policy_cannot_be_read_as_another_kind(written: str, read: str, tmp_path: Path) -> None:
     tensors, header = contents(make(written)[0])
     facts = {**header, "kind": read, "exploration": 0.1, "clip_actions": False}
     assert_refused(tmp_path / "p.disc", tensors, facts)
@@ -124,12 +124,12 @@ def test_a_policy_of_one_kind_is_none_of_another(written: str, read: str, tmp_pa
     ],
     ids=str,
 )
-def test_facts_that_make_no_sense_are_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+def test_invalid_header_fields_raise(wrong: dict[str, Any], tmp_path: Path) -> None:
     tensors, header = contents(make("normalized")[0])
     assert_refused(tmp_path / "p.disc", tensors, {**header, **wrong})
 
 
-def test_a_file_of_no_kind_is_a_gaussian_as_before(tmp_path: Path) -> None:
+def test_file_without_a_kind_is_read_as_gaussian(tmp_path: Path) -> None:
     tensors, header = contents(make("deterministic")[0])
     tensors["policy/log_std"] = np.zeros(D, np.float32)
     facts = {name: fact for name, fact in header.items() if name not in ("kind", "exploration")}

@@ -1,4 +1,4 @@
-"""Policy files from strangers: a sentence or something that works, whatever is in them."""
+"""Untrusted policy files load correctly or raise a one-line error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.small import small
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
-def test_thousands_of_files_end_in_a_sentence_or_work(tmp_path: Path) -> None:
+def test_mutated_files_load_or_raise_one_line_errors(tmp_path: Path) -> None:
     """A small part of `python -m faults --parts strangers`."""
     rng, tried = np.random.default_rng(1), 0
     for what, trials in strangers.lines(tmp_path, rng, 0.04, ["disc"]):
@@ -72,14 +72,14 @@ def refuse(path: Path, tensors: dict[str, Any], info: dict[str, Any], says: str 
     ],
     ids=str,
 )
-def test_odd_headers_are_refused(
+def test_invalid_headers_raise(
     odd: dict[str, Any], file: policy_file.PolicyFile, tmp_path: Path
 ) -> None:
     refuse(tmp_path / "p.disc", file.tensors, {**file.info, **odd})
 
 
 @pytest.mark.parametrize("exploration", [math.inf, 10**400, "nan"])
-def test_odd_exploration_is_refused(exploration: Any, file: Any, tmp_path: Path) -> None:
+def test_invalid_exploration_raises(exploration: Any, file: Any, tmp_path: Path) -> None:
     info = {**file.info, "kind": "deterministic", "exploration": exploration}
     refuse(tmp_path / "p.disc", file.tensors, info)
 
@@ -90,7 +90,7 @@ def test_odd_exploration_is_refused(exploration: Any, file: Any, tmp_path: Path)
     ids=str,
 )
 @pytest.mark.parametrize("name", ["policy/weight_1", "policy/log_std", "action/low"])
-def test_arrays_of_other_types_are_refused(
+def test_arrays_of_wrong_dtype_raise(
     name: str, kind: Any, file: policy_file.PolicyFile, tmp_path: Path
 ) -> None:
     tensors = {**file.tensors, name: file.tensors[name].astype(kind)}
@@ -110,14 +110,14 @@ def test_arrays_of_other_types_are_refused(
         ("action/low", 3.0),
     ],
 )
-def test_numbers_that_are_none_are_refused(
+def test_non_finite_or_out_of_range_values_raise(
     name: str, value: float, file: policy_file.PolicyFile, tmp_path: Path
 ) -> None:
     tensors = {**file.tensors, name: np.full_like(file.tensors[name], value)}
-    refuse(tmp_path / "p.disc", tensors, file.info, "not complete")
+    refuse(tmp_path / "p.disc", tensors, file.info, "invalid policy file")
 
 
-def test_only_a_gaussian_may_have_no_bounds(
+def test_only_gaussian_policies_may_have_unbounded_actions(
     file: policy_file.PolicyFile, bounded: policy_file.PolicyFile, tmp_path: Path
 ) -> None:
     endless = {"action/high": np.float32([math.inf])}
@@ -126,21 +126,19 @@ def test_only_a_gaussian_may_have_no_bounds(
     refuse(tmp_path / "p.disc", {**bounded.tensors, **endless}, bounded.info, "not finite")
 
 
-def test_a_normaliser_of_two_axes_is_refused(file: policy_file.PolicyFile, tmp_path: Path) -> None:
+def test_two_dimensional_normaliser_raises(file: policy_file.PolicyFile, tmp_path: Path) -> None:
     names = ("normalizer/observation_mean", "normalizer/observation_inverse_std")
     wide = {name: np.ones((3, 3), np.float32) for name in names}
-    refuse(tmp_path / "p.disc", {**file.tensors, **wide}, file.info, "do not make shape")
+    refuse(tmp_path / "p.disc", {**file.tensors, **wide}, file.info, "do not fit the shape")
 
 
-def test_a_file_larger_than_the_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may be a hole, which takes no room on the disk."""
+def test_file_larger_than_memory_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse file takes no space on the disk."""
     path = tmp_path / "p.disc"
     path.write_bytes(b"")
     os.truncate(path, 2 * storage.LARGE)
     monkeypatch.setattr(host, "available_memory", lambda: storage.LARGE)
-    with pytest.raises(DiscError, match="takes 200 MB, and there are 100 MB of memory"):
+    with pytest.raises(DiscError, match="needs 200 MB, but there are only 100 MB of memory"):
         policy_file.load(path)
 
 
@@ -162,7 +160,7 @@ def test_a_file_larger_than_the_memory_is_refused(
     ],
     ids=str,
 )
-def test_agents_of_odd_headers_are_refused(
+def test_agent_with_invalid_header_raises(
     odd: dict[str, Any], file: policy_file.PolicyFile, tmp_path: Path
 ) -> None:
     mutations.write(tmp_path / "p.disc", file.tensors, {**file.info, **odd})
@@ -180,7 +178,7 @@ def test_agents_of_odd_headers_are_refused(
         ("normalizer/moments_variance", np.ones(3, np.complex64)),
     ],
 )
-def test_agents_of_odd_arrays_are_refused(
+def test_agent_with_invalid_arrays_raises(
     name: str, array: Any, file: policy_file.PolicyFile, tmp_path: Path
 ) -> None:
     mutations.write(tmp_path / "p.disc", {**file.tensors, name: array}, file.info)
@@ -189,7 +187,7 @@ def test_agents_of_odd_arrays_are_refused(
         DISC.load(tmp_path / "p.disc")
 
 
-def test_widths_are_compared_with_the_file_before_networks_are_made(
+def test_widths_are_checked_before_networks_are_created(
     file: policy_file.PolicyFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
@@ -202,12 +200,12 @@ def test_widths_are_compared_with_the_file_before_networks_are_made(
         DISC.load(tmp_path / "p.disc")
 
 
-# What is shown
+# Output
 
 
 @pytest.mark.parametrize("name", ["scores", "config", "versions", "step", "env_name", "seed"])
 @pytest.mark.parametrize("odd", [3, "\ud800\x1b[2J", [1], {"last_evaluation": {"return": "x"}}])
-def test_info_shows_whatever_is_there(
+def test_info_prints_any_header_without_escape_codes(
     name: str,
     odd: Any,
     file: policy_file.PolicyFile,
@@ -222,7 +220,7 @@ def test_info_shows_whatever_is_there(
     assert b"\x1b" not in raw.getvalue()
 
 
-def test_an_error_is_a_line_that_a_terminal_can_show() -> None:
+def test_errors_are_one_short_printable_line() -> None:
     error = DiscError(f"a \x1b[2J, \ud800, \n, ρ² and {'x' * 10_000}.")
     said = str(error)
     assert said.isprintable()
@@ -231,7 +229,7 @@ def test_an_error_is_a_line_that_a_terminal_can_show() -> None:
     assert len(said) < 2_100
 
 
-def test_json_without_end_is_no_json() -> None:
+def test_deeply_nested_json_raises() -> None:
     assert storage.parse("[[[{}]]]") == [[[{}]]]
     nested = json.dumps({"a": [[[[[[]]]]]]})
     for text in (DEEP, nested.replace("[]", "[" * 60 + "]" * 60)):
@@ -239,7 +237,9 @@ def test_json_without_end_is_no_json() -> None:
             storage.parse(text)
 
 
-def test_only_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_regular_files_of_limited_size_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
     (tmp_path / "large").write_text("12345")

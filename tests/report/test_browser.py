@@ -55,7 +55,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Opened:
-    """A page, with all that it asked for and said."""
+    """A page that records its requests and console messages."""
 
     def __init__(self, browser: Browser, file: Path, **options: Any) -> None:
         size = {"width": options.pop("width", 1200), "height": 800}
@@ -88,7 +88,7 @@ def head(page: Page, name: str) -> Locator:
     return page.locator("table").first.locator("thead th", has_text=name)
 
 
-def test_sorting(browser: Browser, file: Path) -> None:
+def test_table_columns_sort_by_click_and_keyboard(browser: Browser, file: Path) -> None:
     with Opened(browser, file) as page:
         before = column(page, 3)
         head(page, "ours").locator("button").click()
@@ -110,7 +110,7 @@ def test_sorting(browser: Browser, file: Path) -> None:
         assert sorted(column(page, 3)) == sorted(before)
 
 
-def test_reading_a_figure(browser: Browser, file: Path) -> None:
+def test_figure_shows_values_on_hover_and_arrow_keys(browser: Browser, file: Path) -> None:
     with Opened(browser, file) as page:
         panel = page.locator("section#e0 > figure .panel").first
         drawing, readout = panel.locator("svg").first, panel.locator(".readout")
@@ -140,7 +140,7 @@ def test_reading_a_figure(browser: Browser, file: Path) -> None:
         assert readout.is_hidden()
 
 
-def test_a_tap_reads_too(browser: Browser, file: Path) -> None:
+def test_figure_shows_values_on_tap(browser: Browser, file: Path) -> None:
     with Opened(browser, file, width=390, has_touch=True, is_mobile=True) as page:
         panel = page.locator("section#e0 > figure .panel").first
         panel.locator("svg").first.tap()
@@ -160,7 +160,7 @@ def colors(page: Page) -> list[str]:
     )
 
 
-def test_dark_and_light(browser: Browser, file: Path) -> None:
+def test_theme_can_be_switched_and_print_is_light(browser: Browser, file: Path) -> None:
     with Opened(browser, file, color_scheme="light") as page:
         light = colors(page)
         assert light[0] == "rgb(255, 255, 255)"
@@ -169,7 +169,7 @@ def test_dark_and_light(browser: Browser, file: Path) -> None:
         toggled = colors(page)
         assert page.locator("#theme").inner_text() == "Light"
         page.emulate_media(media="print")
-        assert colors(page) == light  # on paper always
+        assert colors(page) == light  # print is always light
     with Opened(browser, file, color_scheme="dark") as page:
         dark = colors(page)
         assert all(one != other for one, other in zip(light, dark, strict=True))
@@ -179,14 +179,14 @@ def test_dark_and_light(browser: Browser, file: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 320])
-def test_a_phone(browser: Browser, file: Path, width: int) -> None:
+def test_report_fits_a_phone_screen(browser: Browser, file: Path, width: int) -> None:
     with Opened(browser, file, width=width) as page:
         page.evaluate("document.querySelectorAll('details').forEach(x => { x.open = true; })")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         wide = page.locator(".scroll").last
         assert wide.evaluate("x => x.scrollWidth > x.clientWidth")
         wide.evaluate("x => { x.scrollLeft = 500; }")
-        for kind in ("first", "second"):  # task and arm stay in sight
+        for kind in ("first", "second"):  # the task and arm columns stay visible
             box = wide.locator(f"tbody .{kind}").first.bounding_box()
             assert box
             assert 0 <= box["x"] < width - box["width"]
@@ -201,10 +201,10 @@ def test_a_phone(browser: Browser, file: Path, width: int) -> None:
                     * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
             }"""
         )
-        assert size >= 8  # pixels of a tick's label
+        assert size >= 8  # font size of a tick label in pixels
 
 
-def test_labels_stay_inside(browser: Browser, file: Path) -> None:
+def test_labels_stay_inside_their_figures(browser: Browser, file: Path) -> None:
     with Opened(browser, file) as page:
         page.evaluate("document.querySelectorAll('details').forEach(x => { x.open = true; })")
         outside = page.evaluate(
@@ -218,7 +218,7 @@ def test_labels_stay_inside(browser: Browser, file: Path) -> None:
         assert outside == []
 
 
-def test_without_javascript(browser: Browser, file: Path) -> None:
+def test_report_is_readable_without_javascript(browser: Browser, file: Path) -> None:
     with Opened(browser, file, java_script_enabled=False) as page:
         assert page.locator("#theme").is_hidden()
         assert page.locator("thead button").count() == 0
@@ -230,8 +230,8 @@ def test_without_javascript(browser: Browser, file: Path) -> None:
         assert page.locator("table", has_text="at 100 %").first.is_visible()
 
 
-def test_another_script_is_refused(browser: Browser, file: Path) -> None:
-    """What got into the page by a way that nobody thought of would still not run."""
+def test_injected_scripts_do_not_run(browser: Browser, file: Path) -> None:
+    """The content security policy blocks scripts that got past the escaping."""
     bad = "<main><script>document.title = 'bad'</script><p onclick=\"document.title = 'bad'\">x</p>"
     other = file.with_name("other.html")
     text = file.read_text(encoding="utf-8").replace("<main>", bad)

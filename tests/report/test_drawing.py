@@ -16,7 +16,7 @@ from tests.support import sweeps
 from tests.support.sweeps import written
 
 
-def test_escaping() -> None:
+def test_markup_escapes_text_and_data() -> None:
     assert markup.tag("p", "a<b", title='"&') == '<p title="&quot;&amp;">a&lt;b</p>'
     assert markup.tag("td", markup.Html("<b>"), class_="x", hidden=False) == (
         '<td class="x"><b></td>'
@@ -31,11 +31,11 @@ def test_escaping() -> None:
     [(246435.89, "246,436"), (314.29, "314.3"), (-62.11, "−62.11"), (8.89, "8.890"),
      (0.25, "0.250"), (0.00012, "0.00012"), (0.0, "0.000")],
 )  # fmt: skip
-def test_numbers(value: float, text: str) -> None:
+def test_numbers_are_formatted_by_magnitude(value: float, text: str) -> None:
     assert markup.number(value) == text
 
 
-def test_a_spread_has_the_places_of_its_number() -> None:
+def test_spread_has_as_many_decimals_as_its_mean() -> None:
     assert markup.measured(1630.6, 38.83).shown == "1,631 ± 39"
     assert markup.measured(8.89, 25.81).shown == "8.89 ± 25.81"
 
@@ -43,7 +43,7 @@ def test_a_spread_has_the_places_of_its_number() -> None:
 # Drawing
 
 
-def test_ticks() -> None:
+def test_axis_ticks_are_round_numbers() -> None:
     assert svg.ticks(0, 1_000_000) == [0, 200_000, 400_000, 600_000, 800_000, 1_000_000]
     assert svg.ticks(-62, 8.9) == [-60, -40, -20, 0]
     assert svg.ticks(1.0, 1.23) == [1.0, 1.05, 1.1, 1.15, 1.2]
@@ -62,10 +62,10 @@ def test_long_curves_are_thinned() -> None:
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("metrics", [("eval/return",), ("eval/return", "is/alpha")])
 @pytest.mark.parametrize("arms", [("DISC",), ()])
-def test_what_a_figure_draws(
+def test_curves_of_a_figure_have_distinct_labels_and_styles(
     tmp_path: Path, together: bool, metrics: tuple[str, ...], arms: tuple[str, ...]
 ) -> None:
-    """Every curve has a name and a look of its own."""
+    """Every curve has its own label and style."""
     figure = Figure("F", metric=metrics, together=together, arms=arms, line=1.2)
     found = sweeps.experiment(figures=(figure,), seeds=(0, 1), table=False)
     sweeps.write(tmp_path, found)
@@ -76,13 +76,13 @@ def test_what_a_figure_draws(
     assert [len(lines) for lines in drawn] == [curves] * (1 if together else 2)
     for lines in drawn:
         assert len({line["label"] for line in lines}) == curves
-        if curves < 8:  # of three things at once, one has no look of its own
+        if curves < 8:  # styles tell apart two of task, arm and metric, not all three
             assert len({line["style"] for line in lines}) == curves
         assert all(line["seeds"] == 2 for line in lines)
 
 
 def contrast(one: str, other: str) -> float:
-    """By WCAG 2."""
+    """The contrast ratio of WCAG 2."""
 
     def luminance(color: str) -> float:
         parts = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
@@ -94,7 +94,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [0, 1])
-def test_contrast(scheme: int) -> None:
+def test_colours_have_enough_contrast(scheme: int) -> None:
     text = (Path(report.__file__).parent / "page.css").read_text(encoding="utf-8")
     found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", text)
     colors = {name: pair[scheme] for name, *pair in found}

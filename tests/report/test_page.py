@@ -1,4 +1,4 @@
-"""The report: what it says of which runs, and that nothing from a file gets into its markup."""
+"""The report page: which runs it shows, and that files cannot inject markup."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CLOSING = "</script><!-- \"' &"
 # The page
 
 
-def test_a_whole_page(tmp_path: Path) -> None:
+def test_page_is_well_formed_and_complete(tmp_path: Path) -> None:
     page = written(sweeps.sweep(tmp_path, sweeps.experiment(), 3600.0))
     assert not page.wrong
     assert not page.open
     tags = dict(reversed(page.tags))
     assert tags["html"] == {"lang": "en"}
     assert tags["meta"] == {"charset": "utf-8"}
-    assert {"title", "main", "nav"} - set(tags) == {"nav"}  # one experiment needs no contents
+    assert {"title", "main", "nav"} - set(tags) == {"nav"}  # one experiment has no nav
     levels = [int(name[1]) for name, _ in page.tags if re.fullmatch(r"h[1-6]", name)]
     assert levels[0] == 1
     assert levels.count(1) == 1
@@ -45,7 +45,7 @@ def test_a_whole_page(tmp_path: Path) -> None:
     assert "Of the paper's 2 numbers: 1 at or above, 1 below." in page.text
 
 
-def test_nothing_is_fetched_and_nothing_runs_inline(tmp_path: Path) -> None:
+def test_page_fetches_nothing_and_has_no_inline_handlers(tmp_path: Path) -> None:
     page = written(sweeps.sweep(tmp_path, small()))
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|url\(|@import|@font-face|\bfetch\(|XMLHttp|import\(", text)
@@ -55,7 +55,7 @@ def test_nothing_is_fetched_and_nothing_runs_inline(tmp_path: Path) -> None:
         assert attributes.get("href", "#")[:1] == "#"
 
 
-def test_hostile_names(tmp_path: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     arms = (Arm(HOSTILE, "disc"), Arm(CLOSING, "ppo"))
     bad = small(
         arms=arms,
@@ -89,7 +89,7 @@ def test_hostile_names(tmp_path: Path) -> None:
         assert all(HOSTILE in label or CLOSING in label for label in labels)
 
 
-def test_hostile_runs_of_no_experiment(tmp_path: Path) -> None:
+def test_hostile_names_of_runs_without_experiment_are_escaped(tmp_path: Path) -> None:
     for cell in small().cells():
         sweeps.run(tmp_path, cell, env_name=HOSTILE, algorithm=CLOSING)
     page = written(tmp_path)
@@ -101,7 +101,7 @@ def test_hostile_runs_of_no_experiment(tmp_path: Path) -> None:
 # Several experiments, or none
 
 
-def test_experiments_share_runs(tmp_path: Path) -> None:
+def test_runs_shared_by_experiments_are_counted_once(tmp_path: Path) -> None:
     found = small()
     sweeps.sweep(tmp_path, found)
     curves = replace(found, name="curves", title="Curves", table=False, paper={})
@@ -114,7 +114,7 @@ def test_experiments_share_runs(tmp_path: Path) -> None:
     assert [a["href"] for name, a in page.tags if name == "a"] == ["#e0", "#e1", "#runs"]
 
 
-def test_no_experiment(tmp_path: Path) -> None:
+def test_runs_without_experiment_are_grouped_by_task_and_options(tmp_path: Path) -> None:
     found = small(tasks=("hopper", "walker2d"))
     for cell in found.cells():
         changed = {**sweeps.config(cell)["config"], "gamma": 0.9 + 0.09 * (cell.task == "hopper")}
@@ -132,7 +132,7 @@ def test_no_experiment(tmp_path: Path) -> None:
     assert "9 runs here: 9 finished" in written(tmp_path).text
 
 
-def test_a_seed_that_is_there_twice(tmp_path: Path) -> None:
+def test_duplicate_seeds_are_separated_by_folder(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         for cell in small(arms=(sweeps.DISC,)).cells():
             sweeps.run(tmp_path / folder, cell)
@@ -140,13 +140,13 @@ def test_a_seed_that_is_there_twice(tmp_path: Path) -> None:
     assert [label for _, label in study.groups] == ["disc (one/hopper)", "disc (two/hopper)"]
 
 
-def test_a_run_directory_alone(tmp_path: Path) -> None:
+def test_report_works_on_a_single_run_directory(tmp_path: Path) -> None:
     path = sweeps.run(tmp_path, small().cells()[0])
     assert "1 run here: 1 finished" in written(path).text
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "file", "planned", "damaged"])
-def test_nothing_to_report(tmp_path: Path, what: str) -> None:
+def test_folder_without_runs_raises_and_writes_nothing(tmp_path: Path, what: str) -> None:
     root = tmp_path / "runs"
     if what == "file":
         root.write_text("")
@@ -156,20 +156,20 @@ def test_nothing_to_report(tmp_path: Path, what: str) -> None:
         sweeps.write(root, small())
     if what == "damaged":
         (sweeps.run(root, small().cells()[0]) / "config.json").unlink()
-    with pytest.raises(DiscError, match=r"^[^\n]*runs: (there is no|holds no runs)[^\n]*\.$"):
+    with pytest.raises(DiscError, match=r"^[^\n]*runs: (no such|contains no)[^\n]*\.$"):
         report.write(root)
     assert not list(tmp_path.rglob("*.html*"))
 
 
-def test_another_file(tmp_path: Path) -> None:
+def test_report_is_written_to_the_given_path(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     assert report.write(sweeps.sweep(tmp_path / "runs", small()), out) == out
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert not (tmp_path / "runs" / "report.html").exists()
 
 
-def test_the_papers_own_files(tmp_path: Path) -> None:
-    """Every experiment of the paper, with a run or two of each."""
+def test_paper_experiments_give_a_well_formed_report(tmp_path: Path) -> None:
+    """Every experiment of the paper, with one or two runs of each."""
     for name in spec.names():
         found = replace(spec.find(name), cut=100_000)
         sweeps.write(tmp_path, found)

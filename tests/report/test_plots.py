@@ -1,4 +1,4 @@
-"""Figures of runs: what is drawn, and what can't be."""
+"""Figures of runs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from disc.types import DiscError
 
 
 def write(path: Path, **columns: list[float]) -> Path:
-    """A record with these columns."""
+    """Write a progress file with these columns."""
     rows = zip(*columns.values(), strict=True)
     lines = [",".join(columns).replace("__", "/"), *(",".join(map(str, row)) for row in rows)]
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def test_diagnostics_of_several_runs_in_one_figure(tmp_path: Path) -> None:
+def test_diagnostics_show_several_runs_in_one_figure(tmp_path: Path) -> None:
     ours = write(
         tmp_path / "ours.csv",
         step=[10, 20, 30],
@@ -37,7 +37,7 @@ def test_diagnostics_of_several_runs_in_one_figure(tmp_path: Path) -> None:
     assert text.count("<!-- theirs -->") == 1
 
 
-def test_runs_without_importance_weights_have_no_diagnostics(tmp_path: Path) -> None:
+def test_diagnostics_without_importance_weights_raise(tmp_path: Path) -> None:
     run = write(tmp_path / "td3.csv", step=[10, 20], train__q=[1.0, 2.0])
     with pytest.raises(DiscError, match="no importance weights"):
         plots.diagnostics([run], tmp_path / "weights.png")
@@ -45,6 +45,6 @@ def test_runs_without_importance_weights_have_no_diagnostics(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("draw", [plots.diagnostics, plots.curves])
-def test_a_figure_is_png_or_svg(tmp_path: Path, draw: object) -> None:
+def test_figures_other_than_png_or_svg_raise(tmp_path: Path, draw: object) -> None:
     with pytest.raises(DiscError, match=r"\.png or \.svg"):
         draw([tmp_path], tmp_path / "figure.jpg")  # type: ignore[operator]

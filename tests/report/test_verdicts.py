@@ -1,4 +1,4 @@
-"""What a report says of our numbers beside the paper's, and what it warns of."""
+"""The report's comparison with the paper's numbers, and its warnings."""
 
 from __future__ import annotations
 
@@ -39,24 +39,26 @@ def said(root: Path) -> str:
         (-70.0, 8.0, [-62.11], "within"),
     ],
 )
-def test_comparing(value: float, spread: float, paper: list[float], kind: str) -> None:
+def test_comparison_with_the_paper_considers_both_spreads(
+    value: float, spread: float, paper: list[float], kind: str
+) -> None:
     assert tables.compare(value, spread, paper) == kind
 
 
-def test_a_number_by_hand(tmp_path: Path) -> None:
+def test_table_row_matches_hand_calculation(tmp_path: Path) -> None:
     """Two seeds, constant 3,400 and 3,600: mean 3,500, deviation 100, paper 3,570 ± 200."""
     found = small()
     sweeps.write(tmp_path, found)
     for seed, value in ((0, 3400.0), (1, 3600.0)):
         sweeps.run(tmp_path, found.cell("hopper", sweeps.DISC, seed), value)
     row = row_of(tmp_path)
-    assert row.ours == MaxAverage(3500.0, 100.0, 84_000)  # the grid's first point after twenty
+    assert row.ours == MaxAverage(3500.0, 100.0, 84_000)  # the 21st point of the grid
     assert row.interval == (3400.0, 3600.0)
     assert tables.verdict(row) == ("within", "within the spread", "")
     assert tables.verdict(row_of(tmp_path, "PPO")) == ("missing", "not run yet", "")
 
 
-def test_not_comparable(tmp_path: Path) -> None:
+def test_shortened_runs_are_not_comparable(tmp_path: Path) -> None:
     found = small(steps=1_000_000, cut=100_000)
     row = row_of(sweeps.sweep(tmp_path / "cut", found, 5000.0))
     assert tables.verdict(row) == ("apart", "not comparable: shortened", "")
@@ -65,14 +67,14 @@ def test_not_comparable(tmp_path: Path) -> None:
     assert f"A small experiment – {short}" in page.text
     assert f"Learning curves ({short})" in page.text
     assert f"± standard deviation over seeds ({short})" in page.text
-    assert f"small: {short}; they do not compare with whole runs." in page.text
+    assert f"small: {short}; not comparable with full runs." in page.text
     row = row_of(sweeps.sweep(tmp_path / "scale", small(steps=1_000_000, scale=0.1), 5000.0))
     assert tables.verdict(row).text == "not comparable: shortened"
     row = row_of(sweeps.sweep(tmp_path / "uncut", small(cut=100_000), 5000.0))
-    assert tables.verdict(row).text == "at or above"  # the cut is where it ends anyway
+    assert tables.verdict(row).text == "at or above"  # the cut is at its normal end
 
 
-def test_unfinished_runs(tmp_path: Path) -> None:
+def test_unfinished_runs_are_left_out_and_reported(tmp_path: Path) -> None:
     found = small()
     sweeps.write(tmp_path, found)
     zero, one = (found.cell("hopper", sweeps.DISC, seed) for seed in (0, 1))
@@ -91,17 +93,17 @@ def test_unfinished_runs(tmp_path: Path) -> None:
     assert "1 of 2" in written(tmp_path).text
 
 
-def test_a_run_without_evaluations(tmp_path: Path) -> None:
+def test_run_without_evaluations_has_no_verdict(tmp_path: Path) -> None:
     found = small()
     sweeps.write(tmp_path, found)
     path = sweeps.run(tmp_path, found.cells()[0])
     (path / "progress.csv").write_text("step,time/elapsed\n2048,1.0\n")
     assert tables.verdict(row_of(tmp_path)).text == "no evaluation yet"
-    assert "No run has measured this yet." in written(tmp_path).text
+    assert "No data yet." in written(tmp_path).text
 
 
-def test_only_the_planned_steps_count(tmp_path: Path) -> None:
-    """A run that went on to 100,000 steps, in an experiment of 50,000."""
+def test_steps_beyond_the_plan_are_ignored(tmp_path: Path) -> None:
+    """A run of 100,000 steps in an experiment of 50,000."""
     longer = small(cut=100_000, steps=1_000_000)
     cell = longer.cell("hopper", sweeps.DISC, 0)
     sweeps.run(tmp_path, cell, lambda share: 1000.0 + 1000.0 * (share > 0.5))
@@ -115,14 +117,14 @@ def test_only_the_planned_steps_count(tmp_path: Path) -> None:
 # Warnings
 
 
-def test_few_seeds(tmp_path: Path) -> None:
+def test_fewer_than_five_seeds_give_a_warning(tmp_path: Path) -> None:
     sweeps.sweep(tmp_path / "five", small(seeds=(0, 1, 2, 3, 4)))
     assert "Fewer than five seeds" not in said(tmp_path / "five")
     sweeps.sweep(tmp_path / "four", small(seeds=(0, 1, 2, 3)))
     assert "Fewer than five seeds (DISC on hopper: 4, PPO on hopper: 4)" in said(tmp_path / "four")
 
 
-def test_other_versions(tmp_path: Path) -> None:
+def test_different_versions_between_runs_give_a_warning(tmp_path: Path) -> None:
     found = small()
     sweeps.sweep(tmp_path / "same", found)
     assert "version" not in said(tmp_path / "same")
@@ -134,7 +136,7 @@ def test_other_versions(tmp_path: Path) -> None:
     assert "Gymnasium differs" not in said(tmp_path)
 
 
-def test_versions_that_changed_in_a_run(tmp_path: Path) -> None:
+def test_version_change_within_a_run_gives_a_warning(tmp_path: Path) -> None:
     found = small()
     sweeps.write(tmp_path, found)
     resumed = [{"step": 50_000, "versions": {"gymnasium": "1.3.0"}, "command": ["disc", "resume"]}]
@@ -143,17 +145,17 @@ def test_versions_that_changed_in_a_run(tmp_path: Path) -> None:
     assert "at step 50000: disc resume" in written(tmp_path).text
 
 
-def test_the_papers_tasks(tmp_path: Path) -> None:
+def test_note_on_the_papers_tasks_needs_paper_numbers(tmp_path: Path) -> None:
     sweeps.sweep(tmp_path / "paper", small())
     assert PAPER_TASKS in said(tmp_path / "paper")
-    assert written(tmp_path / "paper").text.count(PAPER_TASKS) == 2  # in the box, at the table
+    assert written(tmp_path / "paper").text.count(PAPER_TASKS) == 2  # warning and table
     sweeps.sweep(tmp_path / "own", small(paper={}))
     page = written(tmp_path / "own")
     assert "MuJoCo 1.3" not in page.text
     assert "verdict" not in page.text
 
 
-def test_damaged_runs(tmp_path: Path) -> None:
+def test_damaged_runs_are_left_out_with_the_reason(tmp_path: Path) -> None:
     found = small(seeds=tuple(range(6)))
     sweeps.write(tmp_path, found)
     paths = [sweeps.run(tmp_path, found.cell("hopper", sweeps.DISC, seed)) for seed in range(6)]
@@ -168,8 +170,8 @@ def test_damaged_runs(tmp_path: Path) -> None:
     text = said(tmp_path)
     assert "Left out: hopper/disc_paper_seed1 – can't be read (could not convert" in text
     assert "Left out: hopper/disc_paper_seed2 – its config.json is damaged" in text
-    assert "hopper/disc_paper_seed3 – can't be read (the steps in progress.csv go back)" in text
-    assert "Left out: hopper/disc_paper_seed4 – has no progress.csv yet" in text
+    assert "hopper/disc_paper_seed3 – can't be read (the steps in progress.csv decrease)" in text
+    assert "Left out: hopper/disc_paper_seed4 – progress.csv is missing or damaged" in text
     assert "Left out: hopper/disc_paper_seed5 – not a run directory" in text
     assert "Left out: other.json – can't be read" in text
     assert "Left out: torn.json – can't be read" in text
@@ -180,7 +182,7 @@ def test_damaged_runs(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_is_another(tmp_path: Path) -> None:
+def test_runs_with_other_options_are_left_out_or_reported(tmp_path: Path) -> None:
     found = small()
     sweeps.write(tmp_path, found)
     zero, one = (found.cell("hopper", sweeps.DISC, seed) for seed in (0, 1))
@@ -188,26 +190,26 @@ def test_a_run_that_is_another(tmp_path: Path) -> None:
     sweeps.run(tmp_path, zero, config={**other["config"], "epsilon": 0.7})
     sweeps.run(tmp_path, one, plan={**other["plan"], "eval_every": 2_000})
     text = said(tmp_path)
-    assert "paper_seed0 – is not the run that small asks for (epsilon is 0.7, not 0.4)." in text
-    assert "small: 1 run evaluated otherwise than planned: eval_every is 2000, not 4000." in text
-    assert "Of no experiment here, so only in the list at the end: hopper/disc_paper_seed0." in text
+    assert "paper_seed0 – does not match the experiment small (epsilon is 0.7, not 0.4)." in text
+    assert "small: 1 run evaluated differently than planned: eval_every is 2000, not 4000." in text
+    assert "Not part of an experiment, so listed only at the end: hopper/disc_paper_seed0." in text
     assert row_of(tmp_path).seeds == 1
     page = written(tmp_path)
     assert "1 of 4 planned runs here, and 1 other: 2 finished" in page.text
-    assert "disc (of no experiment)" in page.text
+    assert "disc (no experiment)" in page.text
 
 
-def test_more_seeds_than_the_file_has(tmp_path: Path) -> None:
+def test_seeds_beyond_the_experiment_are_included(tmp_path: Path) -> None:
     found = small()
     sweeps.sweep(tmp_path, found)
     sweeps.run(tmp_path, found.cell("hopper", sweeps.DISC, 17))
     assert row_of(tmp_path).seeds == 3
 
 
-# Careful readers
+# Detailed statistics
 
 
-def test_scores_by_hand(tmp_path: Path) -> None:
+def test_detailed_scores_match_hand_calculation(tmp_path: Path) -> None:
     found = small(seeds=(0, 1, 2, 3, 4))
     sweeps.write(tmp_path, found)
     for cell in found.cells():
@@ -217,14 +219,14 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     np.testing.assert_array_equal(scores["hopper", "PPO"].final, 357.0 * np.arange(5))
     by = details.references(study, scores)
     assert by.values == {"hopper": 3570.0}
-    assert "the paper's value of DISC" in by.said
+    assert "the paper's value of DISC" in by.summary
     text = Page(details.careful(study)).text
-    assert "DISC PPO 1.000 1.000 to 1.000 1" in text  # who beats whom
+    assert "DISC PPO 1.000 1.000 to 1.000 1" in text  # probability of improvement
     assert "PPO 1 5 0.200" in text  # normalised: the mean of 0, 0.1, … 0.4
     assert "Performance profiles" in text
 
 
-def test_references_without_the_paper(tmp_path: Path) -> None:
+def test_scores_without_the_paper_are_divided_by_the_best_arm(tmp_path: Path) -> None:
     found = small(paper={}, tasks=("hopper", "walker2d"))
     sweeps.write(tmp_path, found)
     for cell in found.cells():
@@ -233,5 +235,5 @@ def test_references_without_the_paper(tmp_path: Path) -> None:
     (study,) = load.load(tmp_path).studies
     by = details.references(study, details.scores(study))
     assert by.values == {"hopper": 200.0}
-    assert "divided by the best arm's mean. Left out" in by.said
-    assert "walker2d" in by.said
+    assert "divided by the best arm's mean. Left out" in by.summary
+    assert "walker2d" in by.summary

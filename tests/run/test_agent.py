@@ -1,4 +1,4 @@
-"""The Python interface: acting, learning, what stops a run and what it measures."""
+"""The Python interface: acting, learning, stopping and metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_predict_takes_one_observation_or_a_batch() -> None:
         agent.predict(np.zeros(4))
 
 
-def test_acting_in_numpy_is_the_network() -> None:
+def test_numpy_actions_match_the_network() -> None:
     agent = small().learn(512, **QUIET)
     x = np.random.default_rng(1).standard_normal((7, 2, 3)).astype(np.float32)
     snapshot = scale(agent.state.normalizer)
@@ -58,7 +58,7 @@ def test_actions_are_clipped_only_if_asked() -> None:
 
 
 @pytest.mark.parametrize("clip", [False, True])
-def test_the_environment_sees_clipped_actions_only_with_the_option(clip: bool) -> None:
+def test_environment_gets_clipped_actions_only_with_the_option(clip: bool) -> None:
     largest = 0.0
 
     class Watching(probes.Wide):
@@ -72,7 +72,7 @@ def test_the_environment_sees_clipped_actions_only_with_the_option(clip: bool) -
     assert agent.metrics[0]["train/actions_outside"] > 0.3
 
 
-def test_numbers_that_are_not_finite_stop_the_run_before_it_saves(tmp_path: Path) -> None:
+def test_non_finite_values_stop_the_run_before_it_saves(tmp_path: Path) -> None:
     def poison(agent: Agent, row: dict[str, float]) -> None:
         if agent.state.step == 512:
             bad = jax.tree.map(lambda x: x * np.nan, agent.state.value.parameters)
@@ -85,7 +85,7 @@ def test_numbers_that_are_not_finite_stop_the_run_before_it_saves(tmp_path: Path
     assert names[-1] == "step_000000000512.safetensors"
 
 
-def test_off_policy_they_stop_it_in_the_same_round() -> None:
+def test_non_finite_values_stop_off_policy_runs_at_the_next_update() -> None:
     def poison(agent: Agent, row: dict[str, float]) -> None:
         if agent.state.step == 512:
             bad = jax.tree.map(lambda x: x * np.nan, agent.state.value.parameters)
@@ -106,7 +106,7 @@ def test_off_policy_they_stop_it_in_the_same_round() -> None:
         ("shape", r"observation at step 310 has shape \(3,\)"),
     ],
 )
-def test_faults_are_named_where_steps_are_taken_one_by_one(fault: str, says: str) -> None:
+def test_environment_faults_are_reported_with_single_steps(fault: str, says: str) -> None:
     probes.Bad.total = 0
     agent = small(SAC, lambda: probes.Bad(fault, 310), steps_per_update=1, updates_per_step=1.0)
     with pytest.raises(DiscError, match=says):
@@ -114,12 +114,12 @@ def test_faults_are_named_where_steps_are_taken_one_by_one(fault: str, says: str
     assert np.isfinite(agent.predict(np.zeros(1))[0]).all()
 
 
-def test_a_run_that_will_not_learn_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_with_only_random_steps_gives_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     small(SAC, random_steps=256).learn(256, eval_every=0)
     assert "Nothing will be learned: the first 256 steps are random" in capsys.readouterr().err
 
 
-def test_callbacks_log_and_stop() -> None:
+def test_callbacks_see_every_row_and_can_stop_the_run() -> None:
     seen: list[float] = []
 
     def watch(agent: Agent, row: dict[str, float]) -> bool:
@@ -136,7 +136,7 @@ def test_only_false_stops_a_run(answer: Any) -> None:
     assert agent.state.step == 512
 
 
-def test_ctrl_c_raises_once_the_iteration_is_done() -> None:
+def test_ctrl_c_raises_after_the_iteration_is_finished() -> None:
     def press(agent: Agent, row: dict[str, float]) -> None:
         signal.raise_signal(signal.SIGINT)
 
@@ -156,9 +156,9 @@ def test_samples_can_be_seeded() -> None:
     assert not np.array_equal(draws[0], draws[2])
 
 
-def test_a_wrapped_object_is_evaluated_on_a_copy() -> None:
+def test_wrapped_environment_object_is_evaluated_on_a_copy() -> None:
     class Odd(gym.Wrapper[Any, Any, Any, Any]):
-        """Does not say how it was made."""
+        """Does not report how it was made."""
 
     env = Odd(gym.make("Pendulum-v1"))
     agent = small(PPO, env)
@@ -167,12 +167,12 @@ def test_a_wrapped_object_is_evaluated_on_a_copy() -> None:
     assert "eval/return" in agent.metrics[-1]
 
 
-def test_learning_goes_on_where_it_stopped() -> None:
+def test_learn_continues_where_it_stopped() -> None:
     agent = small().learn(512, **QUIET).learn(512, **QUIET)
     assert [row["step"] for row in agent.metrics] == [256, 512, 768, 1024]
 
 
-def test_a_column_that_comes_later_is_empty_before(tmp_path: Path) -> None:
+def test_later_columns_are_empty_in_earlier_rows(tmp_path: Path) -> None:
     """Nothing is learned in the first iteration, so nothing is measured."""
     agent = small(SAC, random_steps=256)
     agent.learn(768, out=tmp_path / "run", eval_every=0, progress=False)
@@ -183,14 +183,14 @@ def test_a_column_that_comes_later_is_empty_before(tmp_path: Path) -> None:
     assert {line.count(",") for line in lines} == {header.count(",")}
 
 
-def test_rows_do_not_change_what_is_learned() -> None:
-    """The horizon of an off-policy run only says how often it is recorded."""
+def test_off_policy_horizon_does_not_change_learning() -> None:
+    """The horizon of an off-policy run only sets how often a row is recorded."""
     short, long = (small(SAC, horizon=n).learn(512, **QUIET) for n in (128, 256))
     assert (len(short.metrics), len(long.metrics)) == (4, 2)
     assert_equal_trees(short.state.learned, long.state.learned)
 
 
-def test_what_is_measured() -> None:
+def test_disc_records_all_its_metrics() -> None:
     agent = small(trust_region="alpha")
     row = agent.learn(1024, eval_every=256, eval_episodes=2, progress=False).metrics[-1]
     assert list(row)[:2] == ["step", "time/elapsed"]
@@ -204,7 +204,7 @@ def test_what_is_measured() -> None:
     assert set(wanted.split()) <= set(row)
 
 
-def test_amber_that_keeps_one_batch_is_ppo_to_the_bit() -> None:
+def test_amber_with_one_batch_equals_ppo_bit_for_bit() -> None:
     ppo = small(PPO).learn(1024, **QUIET)
     amber = small(PPOAMBER, replay_length=1).learn(1024, **QUIET)
     learned = [(agent.state.policy, agent.state.value) for agent in (ppo, amber)]
@@ -216,7 +216,7 @@ def test_amber_that_keeps_one_batch_is_ppo_to_the_bit() -> None:
 
 @pytest.mark.parametrize("kind", list(AGENTS.values()))
 def test_nothing_compiles_after_the_first_iteration(kind: type[Agent]) -> None:
-    """Whatever is included: the number of batches changes, no shape does."""
+    """The number of included batches changes, but no shape does."""
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, seconds, **_: compiled.append(name) if "backend_compile" in name else None
@@ -247,7 +247,7 @@ def test_nothing_compiles_after_the_first_iteration(kind: type[Agent]) -> None:
         (SQL, "train/q train/soft_value train/action_spread"),
     ],
 )
-def test_what_the_others_measure_of_their_own(kind: type[Agent], own: str) -> None:
+def test_other_algorithms_record_their_metrics(kind: type[Agent], own: str) -> None:
     row = small(kind).learn(512, **QUIET).metrics[-1]
     shared = "train/objective train/value_loss time/sampling time/updating"
     if kind in (TRPO, ACKTR, TrustPCL):

@@ -1,4 +1,4 @@
-"""Agents and their policies come back from files, and files that are damaged or hostile do not."""
+"""Saving and loading agents and policies, including damaged and hostile files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from tests.support.small import QUIET, small
 
 
 @pytest.mark.parametrize("kind", list(AGENTS.values()))
-def test_a_saved_agent_acts_and_learns_on(kind: type[Agent], tmp_path: Path) -> None:
+def test_saved_agent_acts_the_same_and_can_continue_training(
+    kind: type[Agent], tmp_path: Path
+) -> None:
     agent = small(kind, "Hopper-v5").learn(512, **QUIET)
     agent.save(tmp_path / "hopper.disc")
     x = np.random.default_rng(0).standard_normal((4, 11))
     loaded = kind.load(tmp_path / "hopper.disc")
     actions = []
     for acting in (agent.policy, loaded.policy, disc.load(tmp_path / "hopper.disc")):
-        acting.seed(0)  # SQL's is always sampled
+        acting.seed(0)  # SQL always samples
         actions.append((acting.predict(x)[0], acting.predict(x, deterministic=False)[0]))
     np.testing.assert_array_equal(actions[0], actions[1])
     np.testing.assert_array_equal(actions[0], actions[2])
@@ -48,7 +50,7 @@ def test_acting_needs_no_jax(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
+def test_damaged_and_missing_files_raise(tmp_path: Path) -> None:
     path = tmp_path / "p.disc"
     small().save(path)
     data = bytearray(path.read_bytes())
@@ -66,7 +68,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("env", ["subprocess:run", "tests.support.environments:wide", None, 3])
-def test_a_file_cannot_choose_what_is_imported(env: Any, tmp_path: Path) -> None:
+def test_policy_file_cannot_choose_what_is_imported(env: Any, tmp_path: Path) -> None:
     path, ran = tmp_path / "p.disc", tmp_path / "ran"
     agent = small()
     agent.save(path)
@@ -81,8 +83,8 @@ def test_a_file_cannot_choose_what_is_imported(env: Any, tmp_path: Path) -> None
     assert disc.load(path).predict(np.zeros((2, 3)))[0].shape == (2, 2)
 
 
-def test_a_loaded_policy_acts_from_the_first_step(tmp_path: Path) -> None:
-    """Random steps are for networks that know nothing."""
+def test_loaded_agent_takes_no_random_steps(tmp_path: Path) -> None:
+    """Random steps are for untrained networks."""
     agent = small(SAC).learn(256, **QUIET)
     agent.save(tmp_path / "p.disc")
     loaded = SAC.load(tmp_path / "p.disc", env=probes.wide)
@@ -91,7 +93,7 @@ def test_a_loaded_policy_acts_from_the_first_step(tmp_path: Path) -> None:
         assert type(acting).__name__ == kind
 
 
-def test_loading_takes_a_run_directory_and_keywords(tmp_path: Path) -> None:
+def test_load_accepts_a_run_directory_and_keywords(tmp_path: Path) -> None:
     kwargs = {"forward_reward_weight": 2.0}
     agent = small(PPO, "Hopper-v5", env_kwargs=kwargs, num_envs=2)
     agent.learn(256, out=tmp_path / "run", **QUIET)
@@ -102,7 +104,7 @@ def test_loading_takes_a_run_directory_and_keywords(tmp_path: Path) -> None:
     assert loaded.config.epsilon == 0.3
 
 
-def test_without_checkpoints_only_the_end_is_saved(tmp_path: Path) -> None:
+def test_without_periodic_checkpoints_only_the_end_is_saved(tmp_path: Path) -> None:
     agent = small(PPO).learn(512, out=tmp_path / "run", checkpoint_every=0, **QUIET)
     assert not agent.env.actions_since_reset
     assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
@@ -110,7 +112,7 @@ def test_without_checkpoints_only_the_end_is_saved(tmp_path: Path) -> None:
     assert resumed.state.step == 1024
 
 
-def test_the_first_form_of_sac_learns_saves_and_goes_on(tmp_path: Path) -> None:
+def test_2018_form_of_sac_trains_saves_and_resumes(tmp_path: Path) -> None:
     agent = small(SAC, form="2018").learn(512, out=tmp_path / "run", **QUIET)
     assert agent.config.reward_scale == 5.0
     resumed = disc.resume(tmp_path / "run", 768, env=probes.wide, progress=False)
@@ -118,7 +120,7 @@ def test_the_first_form_of_sac_learns_saves_and_goes_on(tmp_path: Path) -> None:
     assert SAC.load(tmp_path / "run", env=probes.wide).config.form == "2018"
 
 
-def test_the_arguments_of_what_a_file_names_are_taken_from_it(tmp_path: Path) -> None:
+def test_env_kwargs_are_loaded_only_for_the_same_environment(tmp_path: Path) -> None:
     kwargs = {"at": 10**9, "fault": "raise"}
     with small(env=probes.bad, env_kwargs=kwargs) as agent:
         agent.save(tmp_path / "bad.disc")
@@ -130,9 +132,7 @@ def test_the_arguments_of_what_a_file_names_are_taken_from_it(tmp_path: Path) ->
         assert agent.maker.kwargs == {"at": 7}
 
 
-def test_what_an_environment_was_made_with_is_shown(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_info_shows_the_env_kwargs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for kwargs, shown in (({"g": 9.0}, True), ({}, False)):
         with small(env="Pendulum-v1", env_kwargs=kwargs) as agent:
             agent.save(tmp_path / "pendulum.disc")

@@ -1,4 +1,4 @@
-"""Every option is read and changes the run, and one that makes no sense is named."""
+"""Every option is read and changes the run; invalid options are named."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support import environments as probes
 from tests.support.small import QUIET, small
 
 
-def test_large_seeds_are_seeds_of_their_own() -> None:
+def test_large_seeds_give_different_keys() -> None:
     keys = [small(SAC, seed=seed).state.key for seed in (5, 5 + 2**32, 5 + 2**40)]
     assert len({tuple(np.asarray(key)) for key in keys}) == 3
 
 
 @pytest.mark.parametrize("seed", [2**63, 2**64 - 1])
-def test_large_seeds_are_saved(seed: int, tmp_path: Path) -> None:
+def test_large_seeds_survive_resume(seed: int, tmp_path: Path) -> None:
     with small(PPO, "Pendulum-v1", seed=seed) as agent:
         agent.learn(256, out=tmp_path / "run", **QUIET)
     with resume(tmp_path / "run", 512, progress=False) as agent:
@@ -33,7 +33,7 @@ def test_large_seeds_are_saved(seed: int, tmp_path: Path) -> None:
         resume(tmp_path / "run", 768, progress=False)
 
 
-def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
+def test_numpy_numbers_are_accepted(tmp_path: Path) -> None:
     agent = small(PPO, seed=np.int64(3))
     agent.learn(np.int32(256), out=tmp_path / "run", **QUIET)
     assert (tmp_path / "run/policy.disc").exists()
@@ -48,7 +48,7 @@ def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
         (PPO, "learning_rate", np.float32(2e-4)),
     ],
 )
-def test_numbers_become_the_options_type(
+def test_numbers_are_converted_to_the_options_type(
     kind: type[Agent], option: str, value: Any, tmp_path: Path
 ) -> None:
     with small(kind, "Pendulum-v1", **{option: value}) as agent:
@@ -60,7 +60,7 @@ def test_numbers_become_the_options_type(
 
 @pytest.mark.parametrize("algorithm", list(AGENTS))
 def test_every_option_is_read(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A field that nothing reads is a lie."""
+    """No field may be without effect."""
     agent = small(AGENTS[algorithm])
     config = type(agent.config)
     names, read = {field.name for field in dataclasses.fields(config)}, set()
@@ -118,7 +118,7 @@ def test_every_ablation_runs_and_changes_the_run(ablation: dict[str, Any]) -> No
         ({"buffer_size": 3}, "disc has no option buffer_size; it has horizon"),
     ],
 )
-def test_bad_options_are_named(options: dict[str, Any], says: str) -> None:
+def test_invalid_options_are_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises(DiscError, match=says):
         small(**options)
 
@@ -141,14 +141,14 @@ def test_bad_options_are_named(options: dict[str, Any], says: str) -> None:
         (SAC, {"clip_actions": True}, "sac has no option clip_actions"),
         (SAC, {"updates_per_step": 0.3}, "updates_per_step must be such that 16 steps make a who"),
         (SAC, {"updates_per_step": 0.0}, "updates_per_step must be above 0"),
-        (TD3, {"num_envs": 3}, "num_envs must divide the steps_per_update, 16, and 3 doesn't"),
+        (TD3, {"num_envs": 3}, "num_envs must divide the steps_per_update, 16, but 3 does not"),
         (TD3, {"horizon": 100}, "horizon must be divisible by steps_per_update, 16"),
         (SQL, {"random_steps": -1}, "random_steps must be at least 0"),
         (DDPG, {"batch_size": 0}, "batch_size must be at least 1"),
         (DDPG, {"widths": (16,)}, "widths must be two layers or more"),
     ],
 )
-def test_each_algorithm_has_its_own_options(
+def test_options_are_checked_for_each_algorithm(
     kind: type[Agent], options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(DiscError, match=says):

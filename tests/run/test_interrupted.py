@@ -1,4 +1,4 @@
-"""Runs that stop at awkward moments: in an evaluation, unheard, or before they saved anything."""
+"""Runs stopped in an evaluation, with closed output, or before their first checkpoint."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOMENTS = {"between checkpoints": 512, "at a checkpoint": 1024, "at the end": ST
 
 @pytest.fixture(scope="module", params=["disc", "sac"])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nothing happens to, in a folder that is named as its algorithm."""
+    """An undisturbed run, in a folder named after its algorithm."""
     out = tmp_path_factory.mktemp("whole") / request.param
     with AGENTS[request.param](ENV, threads=1, **SMALL[request.param]) as agent:
         agent.learn(STEPS, out=out, **PLAN)
@@ -64,7 +64,7 @@ def interrupt(out: Path, name: str, step: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("step", MOMENTS.values(), ids=MOMENTS)
-def test_it_is_made_when_the_run_goes_on(
+def test_interrupted_evaluation_is_done_after_resume(
     step: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
@@ -75,7 +75,7 @@ def test_it_is_made_when_the_run_goes_on(
     shutil.copytree(run / "checkpoints", tmp_path / "kept")
     disc.resume(run, step + 256, progress=False).close()
     shutil.rmtree(run / "checkpoints")
-    (tmp_path / "kept").rename(run / "checkpoints")  # killed before it was saved once more
+    (tmp_path / "kept").rename(run / "checkpoints")  # as if killed before the next save
     disc.resume(run, STEPS, progress=False).close()
     assert differences(whole, run) == []
     assert litter(run) == []
@@ -85,7 +85,7 @@ def test_it_is_made_when_the_run_goes_on(
         disc.resume(run, progress=False)
 
 
-def test_a_longer_run_needs_no_evaluation_at_its_old_end(
+def test_extended_run_skips_the_evaluation_at_its_old_end(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
@@ -94,14 +94,16 @@ def test_a_longer_run_needs_no_evaluation_at_its_old_end(
         assert ["eval/return" in row for row in agent.metrics[-3:]] == [True, False, True]
 
 
-def test_an_agent_in_memory_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_in_memory_continues_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = interrupt(tmp_path / "run", "disc", 512, monkeypatch)
     agent.learn(256, **{**PLAN, "checkpoint_every": 0})
     rows = [(row["step"], "eval/return" in row) for row in agent.metrics]
     assert rows == [(256, False), (512, True), (768, True)]
 
 
-def test_it_is_left_at_the_next_step() -> None:
+def test_interrupted_evaluation_stops_at_the_next_step() -> None:
     env, asked = probes.Cycle(), []
 
     def stop() -> bool:
@@ -124,24 +126,24 @@ def test_it_is_left_at_the_next_step() -> None:
         *({"step": 512, **x} for x in ({"a": []}, {"a,b": 1}, {"x\ny": 1}, {"\ud800": 1})),
     ],
 )
-def test_a_row_that_is_none_is_refused(
+def test_invalid_pending_row_in_a_checkpoint_raises(
     odd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = interrupt(tmp_path / "run", "disc", 512, monkeypatch)
     path = max((tmp_path / "run" / "checkpoints").iterdir())
     arrays, info = storage.read_tensors(path, checkpoint.FORMAT, checkpoint.FORMAT_VERSION)
     storage.write_tensors(path, arrays, {**info, "unscored": odd})
-    if not odd:  # as good as none
+    if not odd:  # the same as no row
         assert checkpoint.load(path, agent.state).pending is None
         return
     with pytest.raises(DiscError, match="does not fit this run's options"):
         checkpoint.load(path, agent.state)
 
 
-# Nobody listens
+# Closed output
 
 
-def test_a_run_is_saved_though_nobody_hears_it(tmp_path: Path) -> None:
+def test_run_is_saved_when_its_output_is_closed(tmp_path: Path) -> None:
     """Ctrl-C in `disc train … 2>&1 | tee log` ends tee first."""
     words = f"train {ENV} --algo ppo --steps 1000000 --horizon 256 --gradient-steps 4 --epochs 2"
     words += " --widths 16 16 --eval-every 0 --threads 1"
@@ -159,7 +161,7 @@ def test_a_run_is_saved_though_nobody_hears_it(tmp_path: Path) -> None:
     assert int(saved.stem[5:]) == log.tail(tmp_path / "run" / "progress.csv")[-1]["step"]
 
 
-def test_a_signal_is_heard_while_something_is_being_said() -> None:
+def test_signal_is_handled_while_a_message_is_printed() -> None:
     def say(text: str) -> None:
         raise RuntimeError("reentrant call")
 
@@ -168,7 +170,7 @@ def test_a_signal_is_heard_while_something_is_being_said() -> None:
         assert interrupted()
 
 
-# Before anything was saved
+# Before the first checkpoint
 
 
 class Killed(BaseException):
@@ -181,7 +183,9 @@ def kill(agent: Agent, row: Any) -> None:
 
 
 @pytest.mark.parametrize("before", ["loaded", "in memory", "in memory, untraced"])
-def test_a_run_that_begins_with_something_begins_with_it_again(before: str, tmp_path: Path) -> None:
+def test_restart_before_the_first_checkpoint_keeps_the_initial_state(
+    before: str, tmp_path: Path
+) -> None:
     plan: dict[str, Any] = {"checkpoint_every": 2048, "eval_every": 0, "progress": False}
     with small(env=ENV, threads=1) as first:
         first.learn(512, **plan)
@@ -202,7 +206,7 @@ def test_a_run_that_begins_with_something_begins_with_it_again(before: str, tmp_
     assert differences(tmp_path / "whole", tmp_path / "killed") == []
 
 
-def test_a_run_that_saved_nothing_says_that_it_begins_again(
+def test_restart_without_a_checkpoint_is_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with small(env=ENV) as agent, pytest.raises(Killed):
@@ -211,7 +215,7 @@ def test_a_run_that_saved_nothing_says_that_it_begins_again(
     assert "no checkpoint was saved yet; the run starts again" in capfd.readouterr().err
 
 
-def test_ctrl_c_while_everything_is_imported() -> None:
+def test_ctrl_c_during_imports_exits_cleanly() -> None:
     process = subprocess.Popen([sys.executable, "-m", "disc", "list"], stderr=subprocess.PIPE)
     status = Path(f"/proc/{process.pid}/status")
 
@@ -228,7 +232,7 @@ def test_ctrl_c_while_everything_is_imported() -> None:
     assert (process.returncode, said) == (130, b"disc: stopped.\n")
 
 
-def test_a_directory_that_was_half_made_is_free(tmp_path: Path) -> None:
+def test_half_created_run_directory_can_be_used(tmp_path: Path) -> None:
     left = tmp_path / "run" / ".config.json.123.part"
     left.parent.mkdir()
     left.write_text("{")

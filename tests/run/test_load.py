@@ -30,11 +30,11 @@ from tests.support.small import QUIET, small
 
 S, D, ROWS = 30, 2, 100_000
 
-# A large replay, to a file and back
+# Saving and loading a large replay
 
 
 def full(jump: int = 500) -> replays.TransitionReplay:
-    """A replay in which every so many steps an episode ends."""
+    """A full replay in which an episode ends every `jump` steps."""
     here = np.arange(ROWS, dtype=np.float32)[:, None] + np.zeros(S, np.float32)
     there = here + 1.0
     there[::jump] = -1.0
@@ -58,7 +58,7 @@ def places(replay: Any) -> list[int]:
     return [x.unsafe_buffer_pointer() for x in replay if x.ndim]
 
 
-def test_a_replay_is_unpacked_into_the_memory_of_the_empty_one() -> None:
+def test_replay_is_unpacked_in_place() -> None:
     replay, fresh = full(), empty()
     before = places(fresh)
     restored = checkpoint.unpack(checkpoint.pack(replay), fresh)
@@ -66,8 +66,8 @@ def test_a_replay_is_unpacked_into_the_memory_of_the_empty_one() -> None:
     assert bits(restored) == bits(replay)
 
 
-def test_where_every_step_jumps_nothing_is_copied_to_be_saved() -> None:
-    """As with single steps of several environments, one after the other."""
+def test_replay_without_consecutive_rows_is_saved_without_a_copy() -> None:
+    """As with single steps of several environments in turn."""
     replay = full(jump=1)
     packed = checkpoint.pack(replay)
     assert np.shares_memory(packed["jump_observation"], np.asarray(replay.next_observation))
@@ -75,7 +75,7 @@ def test_where_every_step_jumps_nothing_is_copied_to_be_saved() -> None:
 
 
 def load_peak(directory: Path) -> float:
-    """Memory that reading a checkpoint takes at its peak, as a share of the file's size."""
+    """Peak memory of reading a checkpoint, as a share of the file's size."""
     agent = SAC(probes.wide, replay_size=10, widths=(4,))
     state = dataclasses.replace(agent.state, replay=full(), step=ROWS)
     sizes = {
@@ -96,8 +96,8 @@ def load_peak(directory: Path) -> float:
     return peak / path.stat().st_size
 
 
-def test_a_checkpoint_is_read_without_a_second_replay_in_memory(tmp_path: Path) -> None:
-    """In a process of its own, as the threads of other tests allocate too."""
+def test_checkpoint_is_read_without_a_second_replay_in_memory(tmp_path: Path) -> None:
+    """In a separate process, as threads of other tests allocate memory too."""
     code = (
         "import pathlib, sys; from tests.run.test_load import load_peak; "
         "print(load_peak(pathlib.Path(sys.argv[1])))"
@@ -145,7 +145,7 @@ def short_rollout() -> Any:
         {"jump_observation": np.ones((1, 2), np.float32)},
     ],
 )
-def test_arrays_of_another_replay_are_refused_before_anything_is_overwritten(
+def test_arrays_of_another_replay_raise_before_overwriting(
     changes: dict[str, Any],
 ) -> None:
     fresh = small_replay()
@@ -156,7 +156,7 @@ def test_arrays_of_another_replay_are_refused_before_anything_is_overwritten(
     checkpoint.unpack(spoil(), fresh)
 
 
-def test_a_run_is_not_resumed_where_its_replay_does_not_fit(
+def test_resume_without_memory_for_the_replay_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """700 steps of 70 bytes."""
@@ -170,7 +170,7 @@ def test_a_run_is_not_resumed_where_its_replay_does_not_fit(
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_a_rollback_needs_no_second_replay(tmp_path: Path) -> None:
+def test_rollback_frees_the_old_replay(tmp_path: Path) -> None:
     nothing: Any = SimpleNamespace(
         checkpoints=tmp_path,
         rewind=lambda *_: None,
@@ -187,10 +187,10 @@ def test_a_rollback_needs_no_second_replay(tmp_path: Path) -> None:
     assert all(array.is_deleted() for array in old)
 
 
-# Going on for long
+# Long runs
 
 
-def test_actions_of_single_steps_are_kept_together() -> None:
+def test_actions_of_single_steps_are_merged() -> None:
     env = Environments(Maker(probes.wide), 1)
     env.reset(0, 0)
     actions = np.arange(4 * 2500, dtype=np.float32).reshape(1, 2500, 4)
@@ -204,8 +204,10 @@ def test_actions_of_single_steps_are_kept_together() -> None:
 # Many different agents
 
 
-def test_programs_are_forgotten_before_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is forgotten is computed alike again."""
+def test_compiled_programs_are_cleared_before_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And recompiled programs give the same results."""
     forget, forgotten, states = jax.clear_caches, [0, 0], []
     for i, most in enumerate((10**9, 10)):
 
@@ -222,7 +224,9 @@ def test_programs_are_forgotten_before_there_are_too_many(monkeypatch: pytest.Mo
     assert_equal_trees(*states)
 
 
-def test_a_system_that_does_not_count_maps_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_kept_if_memory_maps_cannot_be_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def missing(path: Path) -> bytes:
         raise FileNotFoundError(path)
 
@@ -239,7 +243,7 @@ def samples(memory: list[float], files: int = 7) -> list[soak.Sample]:
     return [soak.Sample("short", i, x, files, 3, 1000) for i, x in enumerate(memory, 1)]
 
 
-def test_a_soak_is_flat_or_not() -> None:
+def test_soak_detects_growth() -> None:
     flat = [300.0 + i % 5 for i in range(90)]
     assert soak.growth(samples(flat)).flat
     assert soak.growth(samples([500.0 - i for i in range(90)])).flat
@@ -254,7 +258,7 @@ def test_a_soak_is_flat_or_not() -> None:
         assert grown.flat == (name == "maps" and grown.maps < soak.GROWTH)
 
 
-def test_a_little_soak(tmp_path: Path) -> None:
+def test_short_soak_leaves_nothing_open(tmp_path: Path) -> None:
     found = [*soak.soak("short", 3, tmp_path), *soak.soak("sac", 3, tmp_path)]
     assert [x.at for x in found] == [1, 2, 3] * 2
     assert found[1].files == found[2].files
@@ -266,12 +270,12 @@ def test_a_little_soak(tmp_path: Path) -> None:
     assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_replays_beyond_memory_are_refused() -> None:
+def test_replays_beyond_memory_raise() -> None:
     outcome = load.refused()
     assert outcome.good, outcome
 
 
-def test_a_run_at_once_is_the_run_alone(tmp_path: Path) -> None:
+def test_concurrent_runs_equal_runs_alone(tmp_path: Path) -> None:
     outcome = load.at_once(tmp_path, 1, 3)
     assert outcome.good, outcome
 

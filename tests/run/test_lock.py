@@ -1,4 +1,4 @@
-"""One process to a run directory."""
+"""A run directory is locked by one process at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_second_process_is_refused_and_the_directory_left_alone(run: Path) -> None:
+def test_second_process_raises_and_changes_nothing(run: Path) -> None:
     part = run / ".progress.csv.1.part"
     part.write_text("what the first is writing")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
@@ -50,7 +50,7 @@ def test_a_second_process_is_refused_and_the_directory_left_alone(run: Path) -> 
     assert not part.exists()
 
 
-def test_a_killed_process_holds_nothing(run: Path) -> None:
+def test_killed_process_releases_the_lock(run: Path) -> None:
     command = [sys.executable, "-c", OTHER, str(run)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -59,7 +59,7 @@ def test_a_killed_process_holds_nothing(run: Path) -> None:
     RunDirectory.open(run).close()
 
 
-def test_a_refused_resume_lets_go(run: Path) -> None:
+def test_failed_resume_releases_the_lock(run: Path) -> None:
     for _ in range(2):
         with pytest.raises(DiscError, match="is already at step"):
             disc.resume(run, 256, env=WIDE, progress=False)

@@ -1,4 +1,4 @@
-"""Reading a record, also one that was cut off in the middle of a row."""
+"""Reading `progress.csv`, also if it was cut off in the middle of a row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = [
 TEXT = "step,a,b\n1,0.5,-12.25\n2,,3.0\n30,1e-09,4.0\n"
 
 
-def test_a_record_that_ends_at_any_byte_has_its_whole_rows(tmp_path: Path) -> None:
+def test_progress_file_cut_at_any_byte_keeps_its_complete_rows(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     for end in range(len(TEXT) + 1):
         path.write_text(TEXT[:end])
@@ -30,7 +30,7 @@ def test_a_record_that_ends_at_any_byte_has_its_whole_rows(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("count", [1, 7, 500, 2_000])
-def test_the_tail_of_a_long_record(tmp_path: Path, count: int) -> None:
+def test_tail_returns_the_last_rows(tmp_path: Path, count: int) -> None:
     path = tmp_path / "progress.csv"
     lines = [f"{step},{step / 7:.9g},{'' if step % 2 else step}" for step in range(1, count + 1)]
     path.write_text("\n".join(["step,a,b", *lines]) + "\n")
@@ -41,7 +41,7 @@ def test_the_tail_of_a_long_record(tmp_path: Path, count: int) -> None:
     assert last == rows[-len(last) :]
 
 
-def test_there_may_be_no_record(tmp_path: Path) -> None:
+def test_tail_of_a_missing_progress_file_is_empty(tmp_path: Path) -> None:
     assert log.tail(tmp_path / "progress.csv") == []
     with pytest.raises(OSError, match=r"progress\.csv"):
         log.read_progress(tmp_path / "progress.csv")
@@ -56,9 +56,9 @@ def test_there_may_be_no_record(tmp_path: Path) -> None:
         "step\n-1\n",
         "a\n1\n",
     ],
-    ids=["wide", "long", "more cells", "no step", "no steps"],
+    ids=["wide", "long", "more cells", "negative step", "no step column"],
 )
-def test_a_record_that_no_run_wrote_is_refused_at_once(text: str, tmp_path: Path) -> None:
+def test_invalid_progress_files_raise_quickly(text: str, tmp_path: Path) -> None:
     (tmp_path / "progress.csv").write_text(text)
     before, clock = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     with pytest.raises(ValueError, match=r"row|columns"):
@@ -67,19 +67,19 @@ def test_a_record_that_no_run_wrote_is_refused_at_once(text: str, tmp_path: Path
     assert time.process_time() - clock < 5.0
 
 
-def test_a_record_of_too_many_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_progress_file_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "progress.csv").write_text(TEXT)
     monkeypatch.setattr(log, "LARGEST", 7)
     with pytest.raises(ValueError, match="too many rows"):
         log.read_progress(tmp_path / "progress.csv")
 
 
-def test_a_blank_line_is_no_row(tmp_path: Path) -> None:
+def test_blank_lines_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "progress.csv").write_text(TEXT.replace("\n2,", "\n\n2,") + "\n")
     assert log.read_progress(tmp_path / "progress.csv") == ROWS
 
 
-def test_a_damaged_record_stays_until_another_takes_its_place(tmp_path: Path) -> None:
+def test_damaged_progress_file_stays_until_it_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     path.write_text(TEXT.replace("\n2,", "\nx,"))
     rows = log.salvage(path)
@@ -90,7 +90,7 @@ def test_a_damaged_record_stays_until_another_takes_its_place(tmp_path: Path) ->
     assert "\nx," in (tmp_path / "progress.damaged.csv").read_text()
 
 
-def test_a_damaged_header_is_not_kept(tmp_path: Path) -> None:
+def test_damaged_header_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     path.write_bytes(TEXT.encode().replace(b"step,a", b"step,\xff"))
     file = log.ProgressFile(path)
@@ -99,7 +99,7 @@ def test_a_damaged_header_is_not_kept(tmp_path: Path) -> None:
     assert log.read_progress(path) == [*ROWS, {"step": 31, "a": 1.0, "b": 2.0}]
 
 
-def test_columns_of_a_record_that_begins_anew(tmp_path: Path) -> None:
+def test_restarted_progress_file_gets_new_columns(tmp_path: Path) -> None:
     file = log.ProgressFile(tmp_path / "progress.csv")
     for rows in (ROWS[:1], []):
         file.append(ROWS[0])
@@ -108,15 +108,15 @@ def test_columns_of_a_record_that_begins_anew(tmp_path: Path) -> None:
     assert (tmp_path / "progress.csv").read_text() == "step,c\n1,2.0\n"
 
 
-def test_a_directory_in_the_place_of_a_record(tmp_path: Path) -> None:
+def test_directory_in_place_of_a_progress_file_raises(tmp_path: Path) -> None:
     (tmp_path / "progress.csv").mkdir()
     with pytest.raises(DiscError, match="can't be read"):
         log.salvage(tmp_path / "progress.csv")
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_nobody_listens(shown: bool) -> None:
-    """Nothing is raised, and who else writes there is not stopped either."""
+def test_reporting_to_a_closed_pipe_does_not_raise(shown: bool) -> None:
+    """Other writes to the same file do not raise either."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w", buffering=1) as file:

@@ -1,4 +1,4 @@
-"""Numbers that are none: seen at once, written down, and gone back from if so asked."""
+"""Non-finite values are detected at once, recorded and, on request, rolled back."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def objective_at(step: int) -> Spoil:
 
 
 @pytest.mark.parametrize("kind", [DISC, TD3])
-def test_a_bad_parameter_is_seen_in_its_iteration_and_named(
+def test_non_finite_parameter_is_detected_in_its_iteration(
     kind: type[Agent], tmp_path: Path
 ) -> None:
     agent = small(spoiled(kind, parameters_at(768)))
@@ -110,14 +110,14 @@ def with_leaf(state: Any, words: tuple[str, ...], value: float) -> Any:
 @pytest.mark.parametrize(
     ("kind", "words", "value"),
     [
-        (DISC, ("policy", "nu"), np.inf),  # Adam would stand still
+        (DISC, ("policy", "nu"), np.inf),  # Adam would stop moving
         (DISC, ("value", "mu"), np.nan),
         (ACKTR, ("policy", "bases"), np.nan),
         (TrustPCL, ("targets",), np.inf),
         (TD3, ("target",), np.nan),
     ],
 )
-def test_what_is_no_parameter_is_seen_in_its_iteration_too(
+def test_non_finite_moments_and_targets_are_detected_in_their_iteration(
     kind: type[Agent], words: tuple[str, ...], value: float, tmp_path: Path
 ) -> None:
     def spoil(config: Any, state: Any, metrics: dict[str, Any]) -> Any:
@@ -131,20 +131,20 @@ def test_what_is_no_parameter_is_seen_in_its_iteration_too(
     assert found["replay"]["reward"]["min"] < found["replay"]["reward"]["max"]
 
 
-def test_an_environment_is_not_blamed_for_actions_that_are_none(tmp_path: Path) -> None:
-    """A policy that an update spoiled is found out before what an environment made of it."""
+def test_non_finite_policy_is_reported_before_the_environment(tmp_path: Path) -> None:
+    """A policy damaged by an update is detected before the environment sees its actions."""
     with pytest.raises(NonFinite, match="policy/"):
         small(spoiled(TD3, parameters_at(528))).learn(1024, out=tmp_path / "run", **QUIET)
     text = (tmp_path / "run" / "nonfinite.json").read_text()
-    assert "NaN" not in text  # JSON has none
+    assert "NaN" not in text  # JSON has no NaN
 
 
-def test_a_message_names_a_few_arrays() -> None:
+def test_error_message_names_at_most_four_arrays() -> None:
     found = {"metrics": {"a": "nan"}, "arrays": dict.fromkeys("bcdefg")}
     assert "(a, b, c, d and 3 more)" in str(NonFinite(5, found))
 
 
-def test_a_bad_measurement_is_named(tmp_path: Path) -> None:
+def test_non_finite_metric_is_named(tmp_path: Path) -> None:
     with pytest.raises(NonFinite, match="train/objective"):
         small(spoiled(DISC, objective_at(512))).learn(2048, out=tmp_path / "run", **QUIET)
     found = json.loads((tmp_path / "run" / "nonfinite.json").read_text())
@@ -152,9 +152,7 @@ def test_a_bad_measurement_is_named(tmp_path: Path) -> None:
     assert found["arrays"] == {}
 
 
-def test_rollback_goes_on_with_half_the_step(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_rollback_halves_the_step_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     kind = spoiled(DISC, parameters_at(768, above=2e-4))
     agent = small(kind, "tests.support.environments:wide")
     plan = {"checkpoint_every": 256, "eval_every": 0}
@@ -178,7 +176,7 @@ def test_rollback_goes_on_with_half_the_step(
     assert_equal_trees(resumed.state.parameters(), agent.state.parameters())
 
 
-def test_rollback_to_the_start_and_its_end(tmp_path: Path) -> None:
+def test_rollback_gives_up_after_five_attempts(tmp_path: Path) -> None:
     agent = small(spoiled(DISC, parameters_at(256)))
     with pytest.raises(NonFinite, match="5 returns with half the step size each did not help"):
         agent.learn(512, out=tmp_path / "run", on_nan="rollback", checkpoint_every=0, **QUIET)
@@ -187,7 +185,7 @@ def test_rollback_to_the_start_and_its_end(tmp_path: Path) -> None:
     assert config["config"]["learning_rate"] == pytest.approx(3e-4 / 32)
 
 
-def test_a_full_disk_does_not_hide_the_number(
+def test_full_disk_does_not_hide_a_non_finite_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path) -> None:
@@ -199,10 +197,10 @@ def test_a_full_disk_does_not_hide_the_number(
         small(spoiled(DISC, objective_at(256))).learn(512, out=tmp_path / "run", **QUIET)
 
 
-def test_a_run_that_stopped_may_go_on_by_rollback(
+def test_stopped_run_can_be_resumed_with_rollback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would meet the same number again; with half the step it does not."""
+    """Without rollback it fails again; with half the step size it does not."""
     rate = 3e-4
     changed = spoiled(DISC, parameters_at(768, above=0.6 * rate))
     monkeypatch.setitem(ALGORITHMS._known, "disc", changed.algorithm)
@@ -216,7 +214,7 @@ def test_a_run_that_stopped_may_go_on_by_rollback(
     assert (agent.state.step, agent.config.learning_rate) == (1024, 0.5 * rate)
 
 
-def test_what_rollback_needs(tmp_path: Path) -> None:
+def test_rollback_without_out_and_unknown_modes_raise(tmp_path: Path) -> None:
     with pytest.raises(DiscError, match="needs out"):
         small().learn(256, on_nan="rollback", **QUIET)
     with pytest.raises(DiscError, match="one of stop, rollback"):
@@ -225,7 +223,7 @@ def test_what_rollback_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_every_algorithm_has_a_step_that_can_be_smaller(name: str) -> None:
+def test_every_algorithm_can_halve_its_step_sizes(name: str) -> None:
     config = AGENTS[name].algorithm.Config()
     smaller = config.with_halved_steps()
     changed = [field for field in vars(config) if getattr(config, field) != getattr(smaller, field)]
@@ -237,7 +235,7 @@ def test_every_algorithm_has_a_step_that_can_be_smaller(name: str) -> None:
         assert getattr(smaller, field) == 0.5 * getattr(config, field)
 
 
-def test_an_evaluation_does_not_blame_the_environment_for_the_policy() -> None:
+def test_evaluation_blames_the_policy_for_non_finite_actions() -> None:
     with small(env="Pendulum-v1") as agent:
         acting = agent.policy
         large = replace(acting, weights=[np.sign(w) * np.float32(3e38) for w in acting.weights])
@@ -249,7 +247,7 @@ def test_an_evaluation_does_not_blame_the_environment_for_the_policy() -> None:
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_training_does_not_blame_the_environment_for_the_policy(raises: bool) -> None:
+def test_training_blames_the_policy_for_non_finite_actions(raises: bool) -> None:
     def act(observation: Any, noise: Any) -> Any:
         return np.full_like(noise, np.nan), noise
 

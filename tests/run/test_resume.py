@@ -1,4 +1,4 @@
-"""A run that was stopped and resumed is the run that was not, bit for bit."""
+"""A resumed run equals an uninterrupted one, bit for bit."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def untimed(row: dict[str, float]) -> dict[str, float]:
     ("algorithm", "env"),
     [(name, env) for name in AGENTS for env in (ENVS if name in REPLAYS else ENVS[:1])],
 )
-def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) -> None:
-    """Seven iterations at once, or three, a fresh process, and four more.
+def test_resumed_run_equals_uninterrupted_run(algorithm: str, env: str, tmp_path: Path) -> None:
+    """Seven iterations at once, or three, a new process, and four more.
 
     The stop after the third lies between two checkpoints, so the environment's episode is
-    brought back too.
+    replayed too.
     """
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     options = {**SMALL[algorithm], **({"anneal_steps": 5000} if SMALL[algorithm] is PPO else {})}
@@ -81,11 +81,11 @@ def test_resumed_equals_uninterrupted(algorithm: str, env: str, tmp_path: Path) 
     [
         ("disc", {**PPO, "anneal_steps": 5000}),
         ("trust-pcl", SMALL["trust-pcl"]),
-        ("trust-pcl", {**SMALL["trust-pcl"], "horizon": 248}),  # a chunk of two environments
+        ("trust-pcl", {**SMALL["trust-pcl"], "horizon": 248}),  # a chunk spans two environments
         ("ddpg", {**SMALL["ddpg"], "horizon": 248, "steps_per_update": 8}),
     ],
 )
-def test_several_environments_resume_too(
+def test_run_with_several_environments_resumes_exactly(
     algorithm: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -96,7 +96,7 @@ def test_several_environments_resume_too(
     assert_same_run(whole, parts)
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+def test_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
     for out in (whole, run):
         AGENTS["ppo"](probes.wide, **PPO).learn(512, out=out, **PLAN)
@@ -107,7 +107,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -
     assert not list(run.glob(".*.part"))
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_prints_the_resume_command(tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
     options = "--horizon 256 --gradient-steps 4 --epochs 2 --widths 16 16 --anneal-steps 5000"
     plan = "--checkpoint-every 512 --eval-every 512 --eval-episodes 1 --threads 1 --steps 100000"
@@ -131,7 +131,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["disc", "sac"])
-def test_same_seed_same_run_and_another_seed_another(algorithm: str, tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(algorithm: str, tmp_path: Path) -> None:
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         agent = AGENTS[algorithm]("Hopper-v5", seed=seed, **SMALL[algorithm])
         agent.learn(1024, out=tmp_path / name, eval_every=0, progress=False)
@@ -163,7 +163,7 @@ def test_threads_do_not_change_results(algorithm: str) -> None:
     assert_equal_trees(*states)
 
 
-def test_two_checkpoints_are_kept_and_the_older_serves_if_the_newer_is_damaged(
+def test_resume_ignores_damaged_newest_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
@@ -183,7 +183,7 @@ def test_two_checkpoints_are_kept_and_the_older_serves_if_the_newer_is_damaged(
     assert [row["step"] for row in agent.metrics] == list(range(256, 2049, 256))
 
 
-def test_an_environment_that_ignores_its_seed_is_told(
+def test_environment_that_ignores_its_seed_gives_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Unseeded(probes.Wide):
@@ -196,7 +196,7 @@ def test_an_environment_that_ignores_its_seed_is_told(
     assert "is not deterministic under a seed" in capsys.readouterr().err
 
 
-def test_resume_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+def test_resume_of_invalid_runs_and_steps_raises(tmp_path: Path) -> None:
     with pytest.raises(DiscError, match="not a run directory"):
         resume(tmp_path / "nowhere")
     run = tmp_path / "run"

@@ -1,4 +1,4 @@
-"""Run directories from strangers: what goes on with them imports nothing that nobody named."""
+"""Untrusted run directories: resuming imports and opens only what the user names."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def change(run: Path, **changes: Any) -> None:
     (run / "config.json").write_text(mutations.text({**config, **changes}))
 
 
-# What is imported
+# Imports and paths
 
 
 @pytest.mark.parametrize("recipe", ["os:system", "subprocess:run", "a.b:Env-v0"])
-def test_a_run_cannot_choose_what_is_imported(recipe: str, run: Path) -> None:
+def test_run_directory_cannot_choose_what_is_imported(recipe: str, run: Path) -> None:
     ran = run / "ran"
     change(run, env=recipe, env_kwargs={"command": f"touch {ran}", "args": ["touch", str(ran)]})
     with pytest.raises(DiscError) as refused:
@@ -64,7 +64,7 @@ def test_a_run_cannot_choose_what_is_imported(recipe: str, run: Path) -> None:
     assert not ran.exists()
 
 
-def test_a_run_goes_on_with_the_function_that_is_named(
+def test_run_resumes_with_the_environment_the_user_names(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kwargs = {"at": 10**9, "fault": "raise"}
@@ -83,12 +83,12 @@ def test_a_run_goes_on_with_the_function_that_is_named(
     main.main([*words[:3], "1024", "--env", "tests.support.environments:bad"])
 
 
-def test_an_id_needs_no_name(run: Path) -> None:
+def test_run_with_a_gymnasium_id_resumes_without_env(run: Path) -> None:
     assert disc.resume(run, 512, progress=False).state.step == 512
 
 
 @pytest.mark.parametrize("model", ["/etc/passwd", "./a.xml", "~/a.xml", "a/../../b.xml", "a:b"])
-def test_a_file_cannot_choose_what_is_opened(model: str, run: Path) -> None:
+def test_run_directory_cannot_choose_which_files_are_opened(model: str, run: Path) -> None:
     """Gymnasium's MuJoCo environments read the model that `xml_file` names."""
     kwargs = {"xml_file": model}
     change(run, env="Hopper-v5", env_kwargs=kwargs)
@@ -104,24 +104,24 @@ def test_a_file_cannot_choose_what_is_opened(model: str, run: Path) -> None:
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"xml_file": "hopper.xml", "frame_skip": 4, "a": [1, "b"]}])
-def test_other_arguments_are_a_files_own(kwargs: dict[str, Any]) -> None:
+def test_harmless_env_kwargs_in_a_file_are_accepted(kwargs: dict[str, Any]) -> None:
     assert Maker.from_file("file", "Hopper-v5", kwargs).kwargs == kwargs
 
 
 @pytest.mark.parametrize("number", [10_001, -(10**9), 1e300, math.inf, math.nan, [[2 * 10**9]]])
-def test_a_file_cannot_choose_how_long_a_step_takes(number: Any) -> None:
+def test_huge_numbers_in_env_kwargs_of_a_file_raise(number: Any) -> None:
     with pytest.raises(DiscError, match="not for a file to choose"):
         Maker.from_file("file", "Hopper-v5", {"frame_skip": number})
 
 
-def test_links_in_a_circle(run: Path) -> None:
+def test_circular_links_raise(run: Path) -> None:
     (run / "a").symlink_to("b")
     (run / "b").symlink_to("a")
     with pytest.raises(DiscError, match="is a link out"):
         disc.resume(run, 512, progress=False)
 
 
-def test_what_is_written_beside_follows_no_link(tmp_path: Path) -> None:
+def test_temporary_files_do_not_follow_links(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / f".report.html.{os.getpid()}.part").symlink_to(tmp_path / "victim")
     storage.write_text(tmp_path / "report.html", "text")
@@ -129,18 +129,18 @@ def test_what_is_written_beside_follows_no_link(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text() == "text"
 
 
-def test_a_sweep_does_not_log_elsewhere(tmp_path: Path) -> None:
+def test_sweep_logs_do_not_follow_links(tmp_path: Path) -> None:
     cell = Cell("Pendulum-v1", Arm("DISC", "disc"), 0, 100, 100, 10, 1, 10)
     log = tmp_path / "sweep" / sweep.LOGS / f"{cell.path}.log"
     log.parent.mkdir(parents=True)
     log.symlink_to(tmp_path / "victim")
-    with pytest.raises(DiscError, match="leads elsewhere"):
+    with pytest.raises(DiscError, match="leads out of"):
         Process(tmp_path / "sweep", sweep.Status(cell, False, []))
     assert not (tmp_path / "victim").exists()
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "events", "curve.png", "checkpoints/new"])
-def test_a_run_cannot_lead_elsewhere(name: str, run: Path, tmp_path: Path) -> None:
+def test_links_out_of_the_run_directory_raise(name: str, run: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "step_000000000001.safetensors").write_text("not to be removed")
@@ -152,13 +152,13 @@ def test_a_run_cannot_lead_elsewhere(name: str, run: Path, tmp_path: Path) -> No
     assert (elsewhere / "step_000000000001.safetensors").read_text() == "not to be removed"
 
 
-def test_a_run_may_be_linked_and_link_within_itself(run: Path, tmp_path: Path) -> None:
+def test_links_to_and_within_the_run_directory_are_allowed(run: Path, tmp_path: Path) -> None:
     (run / "best.disc").symlink_to("policy.disc")
     (tmp_path / "linked").symlink_to(run)
     assert disc.resume(tmp_path / "linked", 512, progress=False).state.step == 512
 
 
-def test_a_stopped_run_says_the_whole_command(
+def test_stopped_run_prints_the_full_resume_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_: None)
@@ -175,7 +175,7 @@ def test_a_stopped_run_says_the_whole_command(
             assert f"{how}. Resume with: {command}\n" in capfd.readouterr().err
 
 
-def test_a_sweep_names_the_function_of_its_runs(tmp_path: Path) -> None:
+def test_sweep_names_the_environment_when_resuming_runs(tmp_path: Path) -> None:
     cell = Cell(WIDE, Arm("DISC", "disc"), 0, 100, 100, 10, 1, 10)
     words = sweep.cli_args(tmp_path, sweep.Status(cell, True, []))
     assert words[-2:] == ["--env", WIDE]
@@ -214,21 +214,21 @@ def test_a_sweep_names_the_function_of_its_runs(tmp_path: Path) -> None:
     ],
     ids=lambda odd: str(odd)[:60],
 )
-def test_odd_configs_are_refused(odd: dict[str, Any], run: Path) -> None:
+def test_invalid_configs_raise(odd: dict[str, Any], run: Path) -> None:
     change(run, **odd)
     with pytest.raises(DiscError):
         strangers.go_on(run)
 
 
-def test_more_environments_than_anybody_needs_are_refused(run: Path) -> None:
-    """Each would be made before it is seen that there is no memory for them."""
+def test_too_many_environments_raise(run: Path) -> None:
+    """They would all be made before the lack of memory is noticed."""
     config = json.loads((run / "config.json").read_text())["config"]
     change(run, num_envs=2**30, config={**config, "horizon": 2**30})
     with pytest.raises(DiscError, match="num_envs must be a whole number of at most 1,000"):
         strangers.go_on(run)
 
 
-def test_pipes_are_not_waited_for(run: Path) -> None:
+def test_named_pipes_raise_instead_of_blocking(run: Path) -> None:
     (run / "progress.csv").unlink()
     os.mkfifo(run / "progress.csv")
     with pytest.raises(DiscError, match="not a regular file"):
@@ -247,7 +247,7 @@ def test_pipes_are_not_waited_for(run: Path) -> None:
     ("name", "array"),
     [
         ("environments/taken", np.zeros((1, 256), np.float32)),
-        ("environments/taken", np.zeros((1, 512, 1), np.float32)),  # more than there were steps
+        ("environments/taken", np.zeros((1, 512, 1), np.float32)),  # more actions than steps
         ("environments/where", np.zeros((2, 3), np.float32)),
         ("state/['seed']", np.int64(7)),
         ("state/['step']", np.int64(-1)),
@@ -257,7 +257,7 @@ def test_pipes_are_not_waited_for(run: Path) -> None:
     ],
     ids=str,
 )
-def test_odd_checkpoints_are_refused(name: str, array: Any, run: Path) -> None:
+def test_invalid_checkpoints_raise(name: str, array: Any, run: Path) -> None:
     (path,) = (run / "checkpoints").iterdir()
     arrays, info = storage.read_tensors(path, checkpoint.FORMAT, checkpoint.FORMAT_VERSION)
     assert name in arrays
@@ -267,7 +267,7 @@ def test_odd_checkpoints_are_refused(name: str, array: Any, run: Path) -> None:
 
 
 @pytest.mark.parametrize("elapsed", [None, "long", math.nan, -1, 10**400, mutations.DEEP])
-def test_odd_times_are_refused(elapsed: Any, run: Path) -> None:
+def test_invalid_elapsed_times_raise(elapsed: Any, run: Path) -> None:
     (path,) = (run / "checkpoints").iterdir()
     arrays, info = storage.read_tensors(path, checkpoint.FORMAT, checkpoint.FORMAT_VERSION)
     mutations.write(path, arrays, {**info, "elapsed": elapsed})
@@ -297,7 +297,7 @@ def test_odd_times_are_refused(elapsed: Any, run: Path) -> None:
         (TrustPCL, {"batch_chunks": 2**30}, "lower batch_chunks"),
     ],
 )
-def test_what_does_not_fit_into_memory_is_refused_before_it_is_made(
+def test_options_that_exceed_memory_raise_before_allocation(
     kind: type[Agent], options: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "available_memory", lambda: 8 * 10**9)

@@ -1,4 +1,4 @@
-"""Sweeps on a real Ray cluster of two nodes, which are lost, silent, or never there."""
+"""Sweeps on a real Ray cluster of two nodes, which are lost, unresponsive or missing."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.support.studies import ROOT, both, study, working_on
 pytest.importorskip("ray")
 
 RUNS = Path("runs")
-STEPS = 7680  # fifteen seconds, if it is slow
+STEPS = 7680  # fifteen seconds if slow
 STORE = 80 * 2**20  # bytes
-QUICK = {  # a node that says nothing for a second and a half is lost
+QUICK = {  # a node that does not respond for 1.5 seconds is lost
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 500,
@@ -42,7 +42,7 @@ Records = dict[str, list[dict[str, float]]]
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where machines make folders of their own."""
+    """Where machines create their own folders."""
     return tmp_path_factory.mktemp("machines")
 
 
@@ -63,14 +63,14 @@ def machines(own: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def second(machines: Any) -> Any:
-    """Its second node."""
+    """The cluster's second node."""
     there = next(iter(machines.worker_nodes), None)
     return there or machines.add_node(num_cpus=1, object_store_memory=STORE)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current one."""
+    """The current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # where runs find the tests' environments
     return tmp_path
@@ -83,7 +83,7 @@ def cells(tmp_path: Path) -> list[Cell]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Records:
-    """What the cells record as processes of this machine, undisturbed."""
+    """The rows of the cells as undisturbed local processes."""
     root = tmp_path_factory.mktemp("alone")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
@@ -93,7 +93,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Records:
 
 
 def records(root: Path) -> Records:
-    """What each run recorded, but for its times."""
+    """Each run's rows without times."""
     return {
         path.parent.name: [
             {name: value for name, value in row.items() if not name.startswith("time/")}
@@ -122,14 +122,14 @@ def left(folder: Path, own: Path) -> list[Any]:
 
 
 def resumed(cell: Cell) -> list[int]:
-    """The steps from which a run was gone on with."""
+    """The steps from which a run was resumed."""
     config = json.loads((RUNS / cell.path / "config.json").read_text())
     return [x["step"] for x in config.get("resumed", [])]
 
 
-@pytest.mark.parametrize("share", [True, False], ids=["shared", "brought back"])
+@pytest.mark.parametrize("share", [True, False], ids=["shared", "copied back"])
 @pytest.mark.usefixtures("second")
-def test_the_same_numbers_as_here(
+def test_cluster_runs_equal_local_runs(
     share: bool, machines: Any, own: Path, folder: Path, cells: list[Cell], alone: Records
 ) -> None:
     most = list[int]()
@@ -146,9 +146,9 @@ def test_the_same_numbers_as_here(
 
 
 class Loses:
-    """Shown a board, loses a node once every run has a checkpoint; once that is felt, none is slow.
+    """Loses a node once every run has a checkpoint, then lets the runs finish quickly.
 
-    No two processes may ever work on the same run.
+    Checks that no two processes ever work on the same run.
     """
 
     def __init__(self, machines: Any, lose: Callable[[Any], object]) -> None:
@@ -188,13 +188,13 @@ def raylet(node: Any) -> Any:
 
 @pytest.mark.parametrize("how", ["killed", "killed, brought back", "silent"])
 @pytest.mark.usefixtures("second")
-def test_a_lost_machine_costs_what_was_not_saved(
+def test_runs_of_a_lost_node_resume_from_their_checkpoints(
     how: str, machines: Any, own: Path, folder: Path, cells: list[Cell], alone: Records
 ) -> None:
-    """One that is silent still runs its cell, and must not write beside who goes on with it."""
+    """An unresponsive node still runs its cell, and must not write beside the resumed run."""
     show = Loses(machines, lambda node: machines.remove_node(node, allow_graceful=False))
     if how == "silent":
-        machines.add_node(num_cpus=1, object_store_memory=STORE)  # on which it goes on at once
+        machines.add_node(num_cpus=1, object_store_memory=STORE)  # where it resumes at once
         show.lose = lambda node: raylet(node).send_signal(signal.SIGSTOP)
     try:
         state = run(machines, cells, "brought back" not in how, show)
@@ -207,13 +207,13 @@ def test_a_lost_machine_costs_what_was_not_saved(
     assert not resumed(stays)
     assert [show.saved[lost.path] <= step < STEPS for step in resumed(lost)] == [True]
     for path in own.iterdir():
-        assert "brought back" in how  # a machine that is killed can't clear up
+        assert "brought back" in how  # a killed node can't clean up
         shutil.rmtree(path)
     assert not left(folder, own)
 
 
 @pytest.mark.usefixtures("second")
-def test_ctrl_c_saves_all_and_the_same_call_goes_on(
+def test_ctrl_c_saves_all_runs_and_the_same_call_resumes_them(
     machines: Any, own: Path, folder: Path, cells: list[Cell], alone: Records
 ) -> None:
     queued = study(folder, **both(seeds=[1])).cells()[0]
@@ -232,28 +232,30 @@ def test_ctrl_c_saves_all_and_the_same_call_goes_on(
     saved = {cell.path: sweep.status(RUNS, cell) for cell in cells}
     for x in saved.values():
         assert 0 < x.step < STEPS
-        assert (x.saved or 0) - x.step in (0, 256)  # its evaluation may have been left for later
+        assert (x.saved or 0) - x.step in (0, 256)  # its evaluation may be pending
     assert not (RUNS / queued.path).exists()
     run(machines, cells, False)
     assert records(RUNS) == alone
     assert all(resumed(cell) == [saved[cell.path].saved] for cell in cells)
 
 
-def test_what_fails_is_reported_with_what_it_said(machines: Any, own: Path, folder: Path) -> None:
+def test_failed_runs_are_reported_with_their_output(machines: Any, own: Path, folder: Path) -> None:
     arm = {**both()["arms"][0], "env_kwargs": {"at": 600}}
     (cell,) = study(folder, **both(tasks=["tests.support.studies:fragile"], arms=[arm])).cells()
     state = run(machines, [cell], share=False, retries=1)
     assert "the motor is on fire" in state.failed[cell]
     log = (RUNS / sweep.LOGS / f"{cell.path}.log").read_text()
     assert log.count("the motor is on fire") == 2
-    assert sweep.status(RUNS, cell).saved == 1024  # it did not start anew the second time
+    assert sweep.status(RUNS, cell).saved == 1024  # the second try resumed
     assert not left(folder, own)
 
 
-def test_no_ray_and_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DiscError, match=r"can't join .* at 127.0.0.1:1 \(.*refused\); `ray start"):
+def test_missing_ray_or_cluster_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        DiscError, match=r"can't connect.* at 127.0.0.1:1 \(.*refused\); `ray start"
+    ):
         Cluster.connect("127.0.0.1:1", None)
-    with pytest.raises(DiscError, match="can't join a Ray cluster at nowhere"):
+    with pytest.raises(DiscError, match="can't connect to a Ray cluster at nowhere"):
         Cluster.connect("nowhere", None)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DiscError, match=r"^--ray needs Ray: pip install 'disc-rl\[ray\]'.$"):
@@ -261,24 +263,26 @@ def test_no_ray_and_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("jobs", "cpus", "slots"), [(None, 3.0, 3), (None, 0.0, 1), (5, 2.0, 5)])
-def test_slots(jobs: int | None, cpus: float, slots: int) -> None:
+def test_slots_default_to_the_cpus_of_the_cluster(
+    jobs: int | None, cpus: float, slots: int
+) -> None:
     there = SimpleNamespace(cluster_resources=lambda: {"CPU": cpus} if cpus else {})
     assert Cluster(there, None, jobs, True).slots() == slots
 
 
-def test_a_machine_with_other_software_is_refused(tmp_path: Path, cells: list[Cell]) -> None:
+def test_node_with_other_software_raises(tmp_path: Path, cells: list[Cell]) -> None:
     order: Any = (Status(cells[0], False, []), tmp_path, tmp_path / "lease", "mine", tmp_path, {})
-    with pytest.raises(DiscError, match=r"lacks jax 0.0.1: install the same there"):
+    with pytest.raises(DiscError, match=r"lacks jax 0.0.1: install the same versions"):
         Runner(*order, software() | {"jax 0.0.1"}).news((), None)
     assert Runner(*order, software()).news((), None) is None  # it does not see the directory
     (tmp_path / "lease").write_text("another's")
     assert Runner(*order, software()).news((), None) is None
 
 
-def test_files_are_brought_back_so_that_every_state_can_go_on(
+def test_files_are_copied_back_in_a_resumable_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run is what has a config, and a checkpoint needs a record that is as new."""
+    """A run needs a config, and a checkpoint needs a progress file that is as new."""
     run, there, here = Path("task", "ppo_seed0"), tmp_path / "there", tmp_path / "here"
     old, new = (f"checkpoints/step_{step:012d}.safetensors" for step in (1, 2))
     for name in (old, new, "checkpoints/.x.part", "events/x", "policy.disc", "config.json"):

@@ -1,4 +1,4 @@
-"""Experiments as data: the paper's files, users' own, and what is wrong with bad ones."""
+"""Experiment files: the paper's, users' own, and errors in invalid ones."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PAPER = {  # tasks and arms; five seeds each
 }  # fmt: skip
 
 
-# The paper's
+# The paper's experiments
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_an_experiment_of_the_paper_is_whole(name: str) -> None:
+def test_paper_experiment_is_complete(name: str) -> None:
     found = spec.find(name)
     assert (len(found.tasks), len(found.arms)) == PAPER[name]
     assert found.seeds == (0, 1, 2, 3, 4)
@@ -42,7 +42,7 @@ def test_an_experiment_of_the_paper_is_whole(name: str) -> None:
     assert from_json(found.as_json(), Path("x.json")) == found
 
 
-def test_all_of_the_paper_is_there_and_its_steps_are_the_papers() -> None:
+def test_all_paper_experiments_exist_with_the_papers_steps() -> None:
     assert spec.names() == sorted(PAPER)
     million = {name: task.steps // 1_000_000 for name, task in TASKS.items()}
     assert million == {
@@ -51,7 +51,7 @@ def test_all_of_the_paper_is_there_and_its_steps_are_the_papers() -> None:
     }  # fmt: skip
 
 
-def test_the_papers_numbers() -> None:
+def test_tables_contain_the_papers_numbers() -> None:
     first, second = (spec.find(name) for name in ("table1", "table2"))
     for found in (first, second):
         assert set(found.paper) == {arm.label for arm in found.arms}
@@ -73,7 +73,7 @@ def test_the_papers_numbers() -> None:
     assert second.paper["DISC"] == same
 
 
-def test_the_same_run_is_made_once_for_all_tables_and_figures() -> None:
+def test_tables_and_figures_share_equal_runs() -> None:
     cells: dict[Path, list[Cell]] = {}
     for name in PAPER:
         for cell in spec.find(name).cells():
@@ -90,14 +90,14 @@ def test_the_same_run_is_made_once_for_all_tables_and_figures() -> None:
 # The command line
 
 
-def test_words_of_the_papers_runs_are_understood() -> None:
+def test_commands_of_the_papers_runs_parse_to_the_same_runs() -> None:
     arms = {arm.name: arm for name in PAPER for arm in spec.find(name).arms}
     assert len(arms) > 25
     for arm in arms.values():
         assert_understood(replace(spec.find("table1").cells()[0], arm=arm))
 
 
-def test_words_of_any_options_are_understood(tmp_path: Path) -> None:
+def test_commands_with_any_options_parse_to_the_same_runs(tmp_path: Path) -> None:
     kwargs = {"a": [1, {"b": -2}], "c": "true", "d": "-x y", "e": -1e-5, "f": False, "g": "ü/:"}
     arms: list[dict[str, Any]] = [
         {"algo": "disc", "num_envs": 2, "widths": [8], "value_clip": False, "clip_actions": True},
@@ -114,7 +114,7 @@ def test_words_of_any_options_are_understood(tmp_path: Path) -> None:
 # Axes, names, narrowing, shortening
 
 
-def test_options_as_axes(tmp_path: Path) -> None:
+def test_option_lists_expand_into_arms(tmp_path: Path) -> None:
     arm = {
         "label": "D", "algo": "disc", "j_targ": [1e-4, 1e-5], "widths": [[64, 64], [32]],
         "num_envs": [1, 2], "env_kwargs": [{}, {"a": 1, "b": "x"}], "epochs": 10,
@@ -133,7 +133,7 @@ def test_options_as_axes(tmp_path: Path) -> None:
     assert (ppo.label, ppo.name, ppo.options) == ("ppo", "ppo_widths=8-8", {"widths": [8, 8]})
 
 
-def test_names_of_directories(tmp_path: Path) -> None:
+def test_directory_names_are_safe_and_distinct(tmp_path: Path) -> None:
     tasks = ["my/Env-v0", "package.module:factory"]
     arms = [{"algo": "disc", "alpha_is": [2, 2.5], "env_kwargs": {"file": "../a b.xml"}}]
     cells = study(tmp_path, tasks=tasks, arms=arms, seeds=[7]).cells()
@@ -146,13 +146,13 @@ def test_names_of_directories(tmp_path: Path) -> None:
     assert len(set(cells)) == 4
 
 
-def test_two_labels_of_the_same_run_share_it(tmp_path: Path) -> None:
+def test_two_labels_of_the_same_run_share_its_directory(tmp_path: Path) -> None:
     again = {"algo": "ppo", "label": "again", "gamma": 0.99}
     found = study(tmp_path, arms=[{"algo": "ppo"}, again])
     assert [arm.name for arm in found.arms] == ["ppo", "ppo"]
 
 
-def test_narrowing() -> None:
+def test_narrowing_selects_seeds_tasks_and_arms() -> None:
     whole = spec.find("table1")
     part = whole.narrowed([8, 3], ["hopper"], ["PPO", "PPO-AMBER 0.1"])
     assert [str(cell.path) for cell in part.cells()] == [
@@ -176,7 +176,7 @@ def test_scaling_shortens_everything_and_cutting_only_the_run(tmp_path: Path) ->
     assert (cut.steps, cut.anneal_steps, cut.eval_every) == (30_000, 5_000_000, 4_000)
     assert replace(ant, scale=0.01).shortened == "runs shortened to 0.01 of their length"
     assert replace(ant, cut=30_000).shortened == "runs cut at 30,000 steps"
-    assert replace(ant, cut=3_000_000).shortened == ""  # that is all they have
+    assert replace(ant, cut=3_000_000).shortened == ""  # their full length
     assert replace(ant, scale=1e-9).cells()[0].steps == 1
     own = study(tmp_path, arms=[{"algo": "ppo", "anneal_steps": [1000, 2000]}], steps=10_000)
     assert [x.options for x in replace(own, scale=0.1).cells()] == [
@@ -188,7 +188,7 @@ def test_scaling_shortens_everything_and_cutting_only_the_run(tmp_path: Path) ->
     assert replace(few, scale=0.1).cells()[0].eval_every == 3_333
 
 
-# What is wrong with a file
+# Invalid files
 
 
 def assert_refused(tmp_path: Path, says: str, **contents: Any) -> None:
@@ -227,16 +227,16 @@ def assert_refused(tmp_path: Path, says: str, **contents: Any) -> None:
         ({"env_kwargs": [{"f": "a/b"}, {"f": "a:b"}]}, "two arms have the label"),
     ],
 )
-def test_a_bad_arm(options: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_invalid_arm_raises(options: dict[str, Any], says: str, tmp_path: Path) -> None:
     assert_refused(tmp_path, says, arms=[{"algo": "ppo", **options}])
 
 
-def test_different_runs_in_one_directory_and_dates(tmp_path: Path) -> None:
+def test_directory_clashes_and_dates_raise(tmp_path: Path) -> None:
     arms = [{"algo": "ppo", "label": x, "env_kwargs": {"file": x}} for x in ("a/b", "a:b")]
     assert_refused(tmp_path, "'a/b' and 'a:b' would share the directories ppo_file=a-b", arms=arms)
     path = write(tmp_path / "dates.toml", arms=[{"algo": "ppo", "env_kwargs": {"day": "DAY"}}])
     path.write_text(path.read_text().replace('"DAY"', "2020-01-01"))
-    with pytest.raises(DiscError, match="env_kwargs must be what JSON can hold"):
+    with pytest.raises(DiscError, match="env_kwargs must be valid JSON values"):
         spec.read(path)
 
 
@@ -257,7 +257,7 @@ def test_different_runs_in_one_directory_and_dates(tmp_path: Path) -> None:
         ("steps", 0, "steps must be a whole number of at least 1"),
         ("steps", True, "steps must be a whole number"),
         ("steps", [1], "steps must be a whole number"),
-        ("steps", {"ant": 5}, "names 'ant', which is none"),
+        ("steps", {"ant": 5}, "has 'ant', which is not one of the tasks"),
         ("anneal_steps", -1, "at least 1"),
         ("seeds", 3, "seeds must be a list"),
         ("seeds", [], "seeds must be a list"),
@@ -278,27 +278,27 @@ def test_different_runs_in_one_directory_and_dates(tmp_path: Path) -> None:
         ("figures", [{"title": "x", "window": 0}], "window must be"),
         ("figures", [{"title": "x", "line": "1"}], "line must be a number"),
         ("figures", [{"title": "x", "together": 1}], "together must be true or false"),
-        ("figures", [{"title": "x", "arms": ["PPO"]}], "names the arm 'PPO'; there are ppo"),
+        ("figures", [{"title": "x", "arms": ["PPO"]}], "has the unknown arm 'PPO'; use ppo"),
         ("paper", 3, "paper must be a table"),
         ("paper", {"ppo": 3}, "paper.ppo must be a table"),
-        ("paper", {"PPO": {}}, "names the arm 'PPO'"),
-        ("paper", {"ppo": {"ant": 1}}, "names 'ant', which is none"),
+        ("paper", {"PPO": {}}, "has the unknown arm 'PPO'"),
+        ("paper", {"ppo": {"ant": 1}}, "has 'ant', which is not one of the tasks"),
         ("paper", {"ppo": {"hopper": "1"}}, "hopper must be a number"),
-        ("paper", {"ppo": {"hopper": []}}, "must be a number, or it and its ±"),
+        ("paper", {"ppo": {"hopper": []}}, "must be a number, or a number and its ±"),
     ],
 )
-def test_a_bad_file(key: str, value: Any, says: str, tmp_path: Path) -> None:
+def test_invalid_experiment_field_raises(key: str, value: Any, says: str, tmp_path: Path) -> None:
     assert_refused(tmp_path, says, **{key: value})
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    assert_refused(tmp_path, "says no steps for Hopper-v5", tasks=["Hopper-v5"], steps={})
+def test_unreadable_files_raise(tmp_path: Path) -> None:
+    assert_refused(tmp_path, "has no steps for Hopper-v5", tasks=["Hopper-v5"], steps={})
     (tmp_path / "a.toml").write_text("tasks = [")
     (tmp_path / "b.toml").write_bytes(b"\xff")
     for path in (tmp_path, tmp_path / "none.toml", tmp_path / "a.toml", tmp_path / "b.toml"):
         with pytest.raises(DiscError, match=rf"{path}: can't be read"):
             spec.read(path)
-    with pytest.raises(DiscError, match=r"no experiment '../table1'; there are fig1, "):
+    with pytest.raises(DiscError, match=r"no experiment '../table1'; choose from fig1, "):
         spec.find("../table1")
     for text in ("", "[]", "{}", '{"arms": 3}'):
         with pytest.raises(DiscError, match=r"x\.json: can't be read as an experiment"):

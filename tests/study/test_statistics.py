@@ -1,4 +1,4 @@
-"""Statistics over seeds and tasks against loops, hand-worked numbers and closed forms."""
+"""Statistics over seeds and tasks against loops, hand calculations and closed forms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def evenly(values: Any) -> Any:
 
 
 def before(steps: Any, values: Any, point: float) -> float:
-    """The last value at or before a point, by looking at each."""
+    """The last value at or before a point, by a loop."""
     found = NAN
     for step, value in zip(steps, values, strict=True):
         if step <= point:
@@ -37,7 +37,7 @@ def before(steps: Any, values: Any, point: float) -> float:
     return found
 
 
-def test_resample(rng: np.random.Generator) -> None:
+def test_resample_takes_the_last_value_before_each_point(rng: np.random.Generator) -> None:
     found = st.resample(*curve((3, 1.0), (5, 2.0)), np.array([2, 3, 4, 5, 50]))
     assert_close(found, [NAN, 1.0, 1.0, 2.0, 2.0])
     assert np.isnan(st.resample(np.array([]), np.array([]), np.arange(2))).all()
@@ -46,7 +46,7 @@ def test_resample(rng: np.random.Generator) -> None:
     assert_close(st.resample(steps, values, grid), [before(steps, values, g) for g in grid])
 
 
-def test_max_average_return_by_hand() -> None:
+def test_max_average_return_matches_hand_calculation() -> None:
     """On the grid 10, 20, 30, 40 (the second seed stops at 44): (9, 1), (2, 4), (8, 4), (8, 0)."""
     first = curve((4, 9.0), (15, 2.0), (30, 8.0), (50, 90.0), (60, 90.0))
     second = curve((10, 1.0), (11, 4.0), (39, 0.0), (44, 99.0))
@@ -55,8 +55,8 @@ def test_max_average_return_by_hand() -> None:
     assert st.max_average_return([first], 10, 1) == (90.0, 0.0, 50)
 
 
-def test_max_average_return_against_loops(rng: np.random.Generator) -> None:
-    """As the protocol says it: five seeds, every 2,048 steps, stopped at different steps."""
+def test_max_average_return_matches_loops(rng: np.random.Generator) -> None:
+    """By the protocol: five seeds, every 2,048 steps, stopped at different steps."""
     curves = []
     for seed, length in enumerate((300, 290, 310, 250, 305)):
         steps = 2_048 * np.arange(1, length + 1) + seed
@@ -70,7 +70,7 @@ def test_max_average_return_against_loops(rng: np.random.Generator) -> None:
     assert_close(st.max_average_return(curves), (means[best], spreads[best], grid[best]))
 
 
-def test_the_first_twenty_points_do_not_count_unless_a_run_is_short() -> None:
+def test_first_twenty_points_are_skipped_unless_a_run_is_short() -> None:
     values = [0.0] * 19 + [50.0, 3.0, 7.0, 7.0]
     assert st.max_average_return([evenly(values)]) == (7.0, 0.0, 88_000)  # the first of equals
     assert st.max_average_return([evenly(values[:21])]) == (3.0, 0.0, 84_000)
@@ -84,7 +84,7 @@ def test_the_first_twenty_points_do_not_count_unless_a_run_is_short() -> None:
     assert st.max_average_return([late]) == (2.0, 0.0, 10_000)
 
 
-def test_points_before_an_evaluation_or_with_nan_do_not_count() -> None:
+def test_points_without_evaluation_or_with_nan_are_skipped() -> None:
     early = evenly([90.0, 80.0, 1.0, 5.0, 3.0])
     late = curve((10_000, 2.0), (20_000, 2.0))
     assert st.max_average_return([early, late], skip=0) == (3.5, 1.5, 16_000)
@@ -95,7 +95,7 @@ def test_points_before_an_evaluation_or_with_nan_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("function", [st.final, st.max_average_return, st.across, st.areas])
-def test_runs_without_evaluations_are_refused(function: Any) -> None:
+def test_runs_without_evaluations_raise(function: Any) -> None:
     for curves in ([], [curve()], [evenly([1.0]), curve()]):
         with pytest.raises(DiscError, match="has no evaluation"):
             function(curves)
@@ -107,7 +107,7 @@ def test_runs_without_evaluations_are_refused(function: Any) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 3, 50])
-def test_trailing_mean_against_a_loop(window: int, rng: np.random.Generator) -> None:
+def test_trailing_mean_matches_a_loop(window: int, rng: np.random.Generator) -> None:
     values = rng.normal(size=(2, 20))
     values[1, 4] = NAN
     found = st.trailing_mean(values, window)
@@ -119,7 +119,7 @@ def test_trailing_mean_against_a_loop(window: int, rng: np.random.Generator) -> 
     assert st.trailing_mean(np.array([]), window).shape == (0,)
 
 
-def test_across_by_hand() -> None:
+def test_across_matches_hand_calculation() -> None:
     """From 10, where the second begins, to 40, where it ends."""
     first = curve((5, 9.0), (20, 1.0), (30, 3.0), (60, 7.0))
     second = curve((10, 5.0), (30, 5.0), (40, 1.0))
@@ -131,13 +131,13 @@ def test_across_by_hand() -> None:
     assert_close(mean, [7.0, 5.0, 3.5, 3.0])
     assert_close(spread, [2.0, 0.0, 1.5, 0.0])
     values = [3.0, NAN, 5.0, 9.0]
-    steps, mean, spread = st.across([evenly(values)] * 3)  # alike; NaN stays where it is
+    steps, mean, spread = st.across([evenly(values)] * 3)  # equal curves; NaN stays in place
     assert_close(mean, values)
     assert_close(spread, [0.0, NAN, 0.0, 0.0])
     assert_close(st.across([evenly(values)], window=2)[1], [3.0, NAN, NAN, 7.0])
 
 
-def test_final_values_and_areas() -> None:
+def test_final_values_and_areas_match_hand_calculation() -> None:
     curves = [evenly(range(20)), evenly([4.0, 8.0]), evenly([NAN, *range(10)]), evenly([NAN])]
     assert_close(st.final(curves), [14.5, 6.0, 4.5, NAN])
     assert_close(st.final(curves[:2], last=1), [19.0, 8.0])
@@ -149,11 +149,11 @@ def test_final_values_and_areas() -> None:
     line, bent = curve((0, 0.0), (40, 8.0)), curve((10, 1.0), (16, 3.0), (20, 1.0))
     flat = curve((5, 0.0), (8, 6.0), (12, 6.0), (100, 6.0))
     assert_close(st.areas([line, bent, flat]), [3.0, 2.0, 6.0])
-    assert_close(st.areas([line, curve((10, 5.0))]), [2.0, 5.0])  # a span of nothing
+    assert_close(st.areas([line, curve((10, 5.0))]), [2.0, 5.0])  # an empty span
 
 
 @pytest.mark.parametrize("runs", range(1, 7))
-def test_the_interquartile_mean_drops_both_ends(runs: int, rng: np.random.Generator) -> None:
+def test_interquartile_mean_drops_both_ends(runs: int, rng: np.random.Generator) -> None:
     scores = rng.normal(size=(runs, 3))
     left = scores.ravel().tolist()
     for _ in range(int(0.25 * 3 * runs)):
@@ -163,7 +163,7 @@ def test_the_interquartile_mean_drops_both_ends(runs: int, rng: np.random.Genera
     assert_close(st.interquartile_mean([scores[:, 0], scores[:, 1:].ravel()]), np.mean(left))
 
 
-def test_rliables_summaries_of_fixed_scores() -> None:
+def test_rliable_summaries_match_hand_calculation() -> None:
     """Tasks' means 3 and 30; of 1 2 6 10 20 60 the middle four. Then different numbers of runs."""
     assert st.mean(RUNS) == st.median(RUNS) == 16.5
     assert st.interquartile_mean(RUNS) == 9.5
@@ -179,7 +179,7 @@ def test_rliables_summaries_of_fixed_scores() -> None:
 
 
 @pytest.mark.parametrize("ragged", [False, True])
-def test_every_task_is_drawn_on_its_own(ragged: bool) -> None:
+def test_bootstrap_resamples_each_task_independently(ragged: bool) -> None:
     scores: Any = [np.arange(4.0), 10.0 + np.arange(4.0 + ragged)]
     seen: list[Any] = []
     st.interval(scores if ragged else np.stack(scores, 1), lambda x: seen.append(x) or 0.0)
@@ -192,10 +192,11 @@ def test_every_task_is_drawn_on_its_own(ragged: bool) -> None:
     assert abs(np.corrcoef(drawn[0][:, 0], drawn[1][:, 0])[0, 1]) < 0.1
 
 
-def test_the_interval_of_two_values_is_exact() -> None:
-    """Their mean is 0, ½, 1 with chances ¼, ½, ¼; so is the share above ½, and the share won.
+def test_interval_of_two_values_is_exact() -> None:
+    """Their mean is 0, ½, 1 with probabilities ¼, ½, ¼; so are the shares above ½ and won.
 
-    Of two tasks 0, ¼, … have chances 1, 4, 6, 4, 1 of 16; drawn together, 0 would have 4.
+    For two tasks, 0, ¼, … have probabilities of 1, 4, 6, 4, 1 in 16; drawn jointly, 0 would
+    have 4.
     """
     one, half = np.array([0.0, 1.0]), np.array([0.5])
     for level, ends in ((0.4, (0.5, 0.5)), (0.6, (0.0, 1.0))):
@@ -206,11 +207,11 @@ def test_the_interval_of_two_values_is_exact() -> None:
     assert st.interval(two, st.mean, 0.7) == (0.25, 0.75)
     assert st.improvement_interval(two, np.array([[0.5, 0.5]]), 0.7) == (0.25, 0.75)
     assert_close(st.profile_band(two, np.array([0.5, -1.0]), 0.7), [[0.25, 1.0], [0.75, 1.0]])
-    apart = np.array([[0.0, 1.0]] * 5)  # strata that are constant
+    apart = np.array([[0.0, 1.0]] * 5)  # constant strata
     assert st.interval(apart, np.mean) == (0.5, 0.5)
 
 
-def test_the_interval_of_a_mean_is_the_normal_one(rng: np.random.Generator) -> None:
+def test_interval_of_a_mean_matches_the_normal_interval(rng: np.random.Generator) -> None:
     """Of M tasks: ± 1.96 √(Σ s²_m/N_m) / M."""
     tasks = [rng.normal(0.0, 1.0, 400), rng.exponential(2.0, 900), rng.uniform(0.0, 9.0, 250)]
     wide = NormalDist().inv_cdf(0.975) * math.sqrt(sum(x.var() / len(x) for x in tasks)) / 3
@@ -218,7 +219,7 @@ def test_the_interval_of_a_mean_is_the_normal_one(rng: np.random.Generator) -> N
     assert_close([low, high], [st.mean(tasks) - wide, st.mean(tasks) + wide], atol=0.15 * wide)
 
 
-def test_the_interval_covers(rng: np.random.Generator) -> None:
+def test_interval_coverage_is_near_its_level(rng: np.random.Generator) -> None:
     """The percentile interval of 20 runs is narrower than Student's by about a twentieth."""
     hits = 0
     for seed in range(200):
@@ -227,7 +228,7 @@ def test_the_interval_covers(rng: np.random.Generator) -> None:
     assert 0.81 <= hits / 200 <= 0.95
 
 
-def test_the_bootstrap_follows_its_seed(rng: np.random.Generator) -> None:
+def test_bootstrap_depends_on_its_seed(rng: np.random.Generator) -> None:
     x, y, tau = rng.normal(size=(5, 8)), rng.normal(size=(7, 8)), np.linspace(-1.0, 1.0, 5)
     for function, given in (
         (st.interval, (x, st.interquartile_mean)),
@@ -241,7 +242,7 @@ def test_the_bootstrap_follows_its_seed(rng: np.random.Generator) -> None:
         assert np.all(np.less(once[0], inner[0]) & np.less(inner[1], once[1]))
 
 
-def test_probability_of_improvement_against_loops(rng: np.random.Generator) -> None:
+def test_probability_of_improvement_matches_loops(rng: np.random.Generator) -> None:
     """With many ties, and different numbers of runs."""
     x = [rng.integers(0, 4, n) for n in (3, 5, 1)]
     y = [rng.integers(0, 4, n) for n in (4, 2, 6)]
@@ -257,7 +258,9 @@ def test_probability_of_improvement_against_loops(rng: np.random.Generator) -> N
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5, 2.0])
-def test_improvement_of_shifted_normals(shift: float, rng: np.random.Generator) -> None:
+def test_probability_of_improvement_matches_shifted_normals(
+    shift: float, rng: np.random.Generator
+) -> None:
     """P(X > Y) is Φ(δ/√2), and without a shift has the variance (1/N + 1/K)/12."""
     x, y = rng.normal(shift, 1.0, 400), rng.normal(0.0, 1.0, 300)
     wanted = NormalDist().cdf(shift / math.sqrt(2.0))
@@ -268,7 +271,7 @@ def test_improvement_of_shifted_normals(shift: float, rng: np.random.Generator) 
     assert shift or abs((high - low) / 2 - wide) < 0.1 * wide
 
 
-def test_the_performance_profile_against_loops(rng: np.random.Generator) -> None:
+def test_performance_profile_matches_loops(rng: np.random.Generator) -> None:
     scores, tau = rng.integers(0, 9, (5, 4)).astype(float), np.arange(-1.0, 10.0)
     wanted = [sum(scores[n, m] > t for n in range(5) for m in range(4)) / 20 for t in tau]
     found = st.performance_profile(scores, tau)
@@ -283,7 +286,7 @@ def test_the_performance_profile_against_loops(rng: np.random.Generator) -> None
     assert_close(np.ravel(st.profile_band(np.arange(10.0), np.array([5.0]))), ends)
 
 
-def test_scores_that_make_no_sense_are_refused() -> None:
+def test_invalid_scores_raise() -> None:
     empty: list[Any] = [[], np.empty((0, 3)), np.empty((3, 0)), [np.ones(2), np.ones(0)]]
     for scores in (*empty, [1.0, 2.0], np.ones((2, 2, 2))):
         with pytest.raises(DiscError, match="none empty"):

@@ -1,4 +1,4 @@
-"""Sweeps without processes: where runs stand, which of them start, what is shown."""
+"""Sweeps without processes: run status, scheduling and display."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "PAUSE", 0.0)
 
 
-# Where runs stand
+# Run status
 
 
-def test_where_a_run_stands(root: Path, cells: list[Cell]) -> None:
+def test_status_is_read_from_the_run_directory(root: Path, cells: list[Cell]) -> None:
     new, begun, half, done = cells
     record(root, begun)
     record(root, half, 256, 512, saved=512)
-    record(root, done, 256, 1024)  # only its record was kept, as in results/
+    record(root, done, 256, 1024)  # without checkpoints, as in results/
     found = sweep.look(root, [*cells, done])
     assert [(x.begun, x.step, x.done) for x in found] == [
         (False, 0, False),
@@ -59,16 +59,16 @@ def test_where_a_run_stands(root: Path, cells: list[Cell]) -> None:
         assert sweep.cli_args(root, status) == ["resume", path, "--steps", "1000", "--threads", "1"]
 
 
-def test_a_run_is_done_once_it_is_saved(root: Path, cells: list[Cell]) -> None:
+def test_run_is_done_only_when_its_last_step_is_saved(root: Path, cells: list[Cell]) -> None:
     early, late, longer, damaged = cells
-    record(root, early, 512, 1024, saved=512)  # killed before its last checkpoint was whole
+    record(root, early, 512, 1024, saved=512)  # killed before its last checkpoint was complete
     record(root, late, 512, 1024, saved=1024)
-    record(root, longer, 1024, 5120, saved=4096)  # more than is asked, and killed on its way
+    record(root, longer, 1024, 5120, saved=4096)  # more steps than asked for, then killed
     record(root, damaged, 512).joinpath("progress.csv").write_bytes(b"step,a\n\0\0,\xff\n")
     assert [x.done for x in sweep.look(root, cells)] == [False, True, True, False]
 
 
-def test_more_steps_than_a_finished_run_has(root: Path, tmp_path: Path) -> None:
+def test_finished_run_is_resumed_for_more_steps(root: Path, tmp_path: Path) -> None:
     arms = [{"algo": "sac"}, {"algo": "ppo"}]
     short, cut, long = (
         study(tmp_path, arms=arms, steps=steps, **PLAN) for steps in (1000, 2000, 2000)
@@ -101,29 +101,29 @@ def test_more_steps_than_a_finished_run_has(root: Path, tmp_path: Path) -> None:
         ({"config": {"anneal_steps": 500}}, "anneal_steps is 500, not 1000"),
     ],
 )
-def test_a_run_with_other_options_is_refused(
+def test_run_with_other_options_raises(
     changes: dict[str, Any], says: str, root: Path, cells: list[Cell]
 ) -> None:
     record(root, cells[0], 1024, **changes)
-    with pytest.raises(DiscError, match=rf"ppo_seed0: holds another run \({says}\); choose"):
+    with pytest.raises(DiscError, match=rf"ppo_seed0: is a different run \({says}\); choose"):
         sweep.status(root, cells[0])
 
 
-def test_what_is_no_run_is_refused(root: Path, cells: list[Cell]) -> None:
+def test_directory_without_a_valid_run_raises(root: Path, cells: list[Cell]) -> None:
     (root / cells[0].path).mkdir(parents=True)
     assert not sweep.status(root, cells[0]).begun
     (root / cells[0].path / "precious").touch()
     (root / cells[1].path).touch()
     record(root, cells[2]).joinpath("config.json").write_text("{}")
-    for cell, says in zip(cells, ("no run", "no run", "damaged"), strict=False):
+    for cell, says in zip(cells, ("not a run", "not a run", "damaged"), strict=False):
         with pytest.raises(DiscError, match=f"seed{cell.seed}: .*{says}"):
             sweep.status(root, cell)
 
 
-# What runs
+# Scheduling
 
 
-def test_failures_are_tried_again_and_the_others_go_on(root: Path, cells: list[Cell]) -> None:
+def test_failed_runs_are_retried_while_others_continue(root: Path, cells: list[Cell]) -> None:
     record(root, cells[0], 1024)
     here, running = Here(2, seed1=[1, -9], seed2=[1, 2, 1]), list[int]()
     state = here.run(root, cells, lambda board: running.append(len(board.running)))
@@ -137,7 +137,7 @@ def test_failures_are_tried_again_and_the_others_go_on(root: Path, cells: list[C
     assert state.failed == {cells[2]: "ended by signal 9 (Killed)"}
 
 
-def test_what_is_wrong_with_one_run_stops_no_other(root: Path, cells: list[Cell]) -> None:
+def test_problem_with_one_run_does_not_stop_the_others(root: Path, cells: list[Cell]) -> None:
     here = Here(1, seed0=[REFUSED], seed1=[SPOILING])
     state = here.run(root, cells)
     assert state.failed[cells[0]] == "no more processes"
@@ -145,16 +145,14 @@ def test_what_is_wrong_with_one_run_stops_no_other(root: Path, cells: list[Cell]
     assert [x.cell.seed for x in state.done] == [2, 3]
 
 
-def test_what_another_sweep_has_finished_since_is_not_started(
-    root: Path, cells: list[Cell]
-) -> None:
+def test_run_finished_by_another_sweep_is_not_started(root: Path, cells: list[Cell]) -> None:
     here, found = Here(1), sweep.look(root, cells[:2])
     record(root, cells[0], 1024, saved=1024)
     assert len(sweep.run(root, found, here, 0, lambda _: None).done) == 2
     assert here.seeds == [1]
 
 
-def test_a_directory_that_was_half_made_is_used(root: Path, cells: list[Cell]) -> None:
+def test_half_created_run_directory_is_used(root: Path, cells: list[Cell]) -> None:
     left = root / cells[0].path / ".config.json.123.part"
     left.parent.mkdir(parents=True)
     left.write_text("{")
@@ -168,7 +166,7 @@ def test_two_sweeps_do_not_work_on_the_same_run(root: Path, cells: list[Cell]) -
     with open(log, "a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         state = sweep.run(root, sweep.look(root, cells[:1]), Local(1), 2, lambda _: None)
-    assert "another sweep works on it just now" in state.failed[cells[0]]
+    assert "is locked by another sweep" in state.failed[cells[0]]
     assert not (root / cells[0].path).exists()
 
 
@@ -193,7 +191,7 @@ def test_ctrl_c_asks_every_run_to_save(
     assert here.closed
 
 
-def test_a_second_ctrl_c_ends_them_at_once(
+def test_second_ctrl_c_ends_all_runs_at_once(
     root: Path, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(seconds: float) -> None:
@@ -206,14 +204,14 @@ def test_a_second_ctrl_c_ends_them_at_once(
     assert [job.asked for job in here.started] == [[False, True]] * 2
 
 
-def test_an_error_of_ours_costs_nobody_a_run(root: Path, cells: list[Cell]) -> None:
+def test_internal_error_lets_running_runs_save(root: Path, cells: list[Cell]) -> None:
     here = Here(2)
     with pytest.raises(ZeroDivisionError):
         here.run(root, cells, lambda _: 1 // 0)
     assert [job.asked for job in here.started] == [[False]] * 2
 
 
-# What is shown
+# Display
 
 
 def printed(shown: Any) -> str:
@@ -222,9 +220,9 @@ def printed(shown: Any) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_the_table_of_what_runs(cells: list[Cell]) -> None:
+def test_table_shows_progress_of_running_runs(cells: list[Cell]) -> None:
     steps = [{"step": 100 * i, "time/elapsed": 10.0 * i} for i in range(1, 6)]
-    cut = {name: value for name, value in steps[0].items() if name != "step"}  # by `logs.tail`
+    cut = {name: value for name, value in steps[0].items() if name != "step"}  # cut by `log.tail`
     rows: list[dict[str, float]] = [cut, *steps[1:4], {**steps[4], "eval/return": -1234.56}]
     over: list[dict[str, float]] = [{"step": 1024, "time/elapsed": 102.4, "train/return": 3.0}]
     state = Board(
@@ -248,7 +246,7 @@ def test_the_table_of_what_runs(cells: list[Cell]) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_failures_and_stopping_are_said_once(terminal: bool, cells: list[Cell]) -> None:
+def test_failures_and_stopping_are_printed_once(terminal: bool, cells: list[Cell]) -> None:
     console = Console(file=io.StringIO(), width=40, force_terminal=terminal, highlight=False)
     state = Board(1, failed={cells[0]: "a long reason [in brackets] of more than forty letters"})
     with cli_display.Display(console) as display:
@@ -258,10 +256,10 @@ def test_failures_and_stopping_are_said_once(terminal: bool, cells: list[Cell]) 
         display(state)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert said.count("seed0 failed: a long reason [in brackets] of more than forty letters\n") == 1
-    assert said.count("Stopping once every run is saved") == 1
+    assert said.count("Stopping when all runs are saved") == 1
 
 
-def test_the_plan(cells: list[Cell]) -> None:
+def test_plan_shows_the_remaining_hours_of_each_run(cells: list[Cell]) -> None:
     found = [
         Status(cell, True, [{"step": step}])
         for cell, step in zip(cells, (1024, 500, 0, 0), strict=True)
@@ -282,7 +280,7 @@ def test_the_plan(cells: list[Cell]) -> None:
     assert "about 3.00 h with 1 at a time" in printed(cli_display.plan(found, seconds, 1))
 
 
-def test_runs_that_got_far_say_how_long_the_others_take(cells: list[Cell]) -> None:
+def test_estimate_uses_the_speed_of_earlier_runs(cells: list[Cell]) -> None:
     row = {"step": 1000, "time/elapsed": 50.0}
     found = [Status(cells[0], True, [row]), Status(cells[1], True, [{"step": 500}])]
     told: list[str] = []
@@ -290,7 +288,7 @@ def test_runs_that_got_far_say_how_long_the_others_take(cells: list[Cell]) -> No
     assert not told  # nothing was tried
 
 
-def test_a_try_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_run_measures_finite_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "SECONDS", 0.0)
     arm = Arm("PPO", "ppo", {**PPO, "widths": [16, 16]}, 2)
     pace = estimate.measure(Cell("Pendulum-v1", arm, 0, 1000, 1000, 0, 3, 0))

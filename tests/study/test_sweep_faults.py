@@ -1,4 +1,4 @@
-"""Sweeps as real processes that are interrupted, killed, or fail; and input that is refused."""
+"""Sweeps as real processes that are interrupted, killed or fail, and invalid input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def directories(root: Path) -> list[Path]:
 
 
 def records(root: Path) -> dict[str, list[dict[str, float]]]:
-    """What each run recorded, but for its times."""
+    """Each run's rows without times."""
     return {
         path.name: [
             {name: value for name, value in row.items() if not name.startswith("time/")}
@@ -47,7 +47,7 @@ def records(root: Path) -> dict[str, list[dict[str, float]]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a sweep that nothing happened to."""
+    """The folder of an undisturbed sweep."""
     folder = tmp_path_factory.mktemp("whole")
     write(folder / "study.toml", **both())
     code, out, err = finish(disc(folder, "sweep", "study.toml", "--jobs", "2"))
@@ -57,7 +57,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_sweep_that_nothing_happens_to(whole: Path) -> None:
+def test_undisturbed_sweep_completes_its_runs(whole: Path) -> None:
     root = whole / "runs/study"
     assert sorted(path.name for path in root.iterdir()) == [
         "logs", "report.html", "study.json", "tests.support.studies-paced",
@@ -75,7 +75,7 @@ def test_a_sweep_that_nothing_happens_to(whole: Path) -> None:
         assert (path / "curve.png").exists()
 
 
-def test_the_same_command_again_starts_nothing(whole: Path) -> None:
+def test_repeating_the_command_starts_nothing(whole: Path) -> None:
     logged = {path: path.stat().st_mtime_ns for path in (whole / "runs").rglob("*.log")}
     assert len(logged) == 2
     code, out, _ = finish(disc(whole, "sweep", "study.toml"))
@@ -86,7 +86,7 @@ def test_the_same_command_again_starts_nothing(whole: Path) -> None:
 
 
 def begin(folder: Path) -> subprocess.Popen[str]:
-    """Start a sweep whose runs take their time, and wait until both have done a part."""
+    """Start a sweep of slow runs and wait until both are partly done."""
     write(folder / "study.toml", **both())
     (folder / "slow").touch()
     process = disc(folder, "sweep", "study.toml", "--jobs", "2")
@@ -101,7 +101,7 @@ def begin(folder: Path) -> subprocess.Popen[str]:
 
 
 def assert_goes_on(folder: Path, whole: Path) -> None:
-    """The same command again ends where the sweep ended that nothing happened to."""
+    """The same command completes the sweep, with the results of the undisturbed one."""
     for rows in records(folder / "runs/study").values():
         assert 3 <= len(rows) < STEPS // 256
     (folder / "slow").unlink()
@@ -114,22 +114,24 @@ def assert_goes_on(folder: Path, whole: Path) -> None:
         assert [x["command"][:3] for x in resumed] == [["disc", "resume", relative]]
 
 
-def test_ctrl_c_saves_all_runs_and_the_same_command_goes_on(whole: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_all_runs_and_the_same_command_resumes_them(
+    whole: Path, tmp_path: Path
+) -> None:
     process = begin(tmp_path)
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process)
     assert (code, out) == (130, "")
-    assert "Stopped; all runs are saved. The same command goes on with them." in err
+    assert "Stopped; all runs are saved. Run the same command again to resume." in err
     assert "Traceback" not in err
     assert not working_on(tmp_path)
     for path in directories(tmp_path / "runs/study"):
         last = run_log.tail(path / "progress.csv")[-1]["step"]
         saved = int(max((path / "checkpoints").iterdir()).stem.removeprefix("step_"))
-        assert saved - last in (0, 256)  # its evaluation may have been left for later
+        assert saved - last in (0, 256)  # its evaluation may be pending
     assert_goes_on(tmp_path, whole)
 
 
-def test_runs_end_with_a_killed_sweep_and_the_same_command_goes_on(
+def test_killed_sweep_ends_its_runs_and_the_same_command_resumes_them(
     whole: Path, tmp_path: Path
 ) -> None:
     process = begin(tmp_path)
@@ -140,7 +142,7 @@ def test_runs_end_with_a_killed_sweep_and_the_same_command_goes_on(
     assert_goes_on(tmp_path, whole)
 
 
-def test_a_run_that_fails_is_tried_again_from_its_checkpoint_then_reported(tmp_path: Path) -> None:
+def test_failed_run_is_retried_from_its_checkpoint_then_reported(tmp_path: Path) -> None:
     arms = [
         {"label": "well", "algo": "ppo", **PPO},
         {"label": "once", "algo": "ppo", **PPO, "env_kwargs": {"at": 700, "mended": "mended"}},
@@ -163,13 +165,11 @@ def test_a_run_that_fails_is_tried_again_from_its_checkpoint_then_reported(tmp_p
     last = err.splitlines()[-1]
     assert f"{always.relative_to(root)} failed: " in last
     assert "the motor is on fire" in last
-    assert last.endswith(f"(its output: {log})")
+    assert last.endswith(f"(log: {log})")
     assert (tmp_path / log).read_text().count("the motor is on fire") == 2
 
 
-def test_a_try_of_each_kind_says_how_long_runs_will_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimate_tries_each_kind_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     arms = [{"algo": "ppo", **PPO, "env_kwargs": [{}, {"at": 1}]}]
@@ -186,7 +186,7 @@ def test_a_try_of_each_kind_says_how_long_runs_will_take(
     assert "(2 of 2) …" in told[0]
 
 
-# What is refused
+# Invalid input
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ def test_a_try_of_each_kind_says_how_long_runs_will_take(
         ("sweep study.toml --tasks ant", "study has no task 'ant'"),
         ("sweep study.toml --algos sac", "study has no arm 'sac'"),
         ("sweep study.toml --out study.toml/x", "study.toml/x: can't be"),
-        ("sweep study.toml --out taken", "holds something that is no run"),
+        ("sweep study.toml --out taken", "is not a run directory"),
         ("sweep away.toml", "Hoper-v5: no such environment"),
         ("sweep away.toml --dry-run", "Hoper-v5: no such environment"),
         ("sweep discrete.toml", "Discrete actions"),
         ("sweep study.toml --ray localhost:1", "Ray"),
     ],
 )
-def test_bad_input_is_told_and_nothing_is_written(
+def test_bad_input_is_reported_and_nothing_is_written(
     words: str,
     says: str,
     tmp_path: Path,

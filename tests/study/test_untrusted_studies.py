@@ -1,4 +1,4 @@
-"""Experiments and records from strangers: none leads out of its directory, or kills a report."""
+"""Untrusted experiments and progress files cannot leave their directory or break a report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.sweeps import small, written
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "../../x", "/etc/x", "a/../b", "~", "...", "a\0b"])
-def test_no_name_leads_out_of_the_directory(name: str, tmp_path: Path) -> None:
+def test_names_cannot_lead_out_of_the_directory(name: str, tmp_path: Path) -> None:
     arm = Arm(name, "disc", {}, 1, {name: name})
     cell = Cell(name, arm, 0, 1, 1, 1, 1, 1)
     assert len(cell.path.parts) == 2
@@ -79,18 +79,18 @@ def changed(**changes: Any) -> str:
     ],
     ids=lambda odd: str(odd)[:60],
 )
-def test_odd_experiments_are_refused(odd: dict[str, Any]) -> None:
+def test_invalid_experiments_raise(odd: dict[str, Any]) -> None:
     with pytest.raises(DiscError, match="can't be read as an experiment"):
         study_spec.from_json(changed(**odd), Path("x.json"))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "3", "[]", "{}", '"x"', "null"])
-def test_what_is_no_table_is_no_experiment(text: str) -> None:
+def test_json_that_is_not_an_experiment_raises(text: str) -> None:
     with pytest.raises(DiscError, match="can't be read as an experiment"):
         study_spec.from_json(text, Path("x.json"))
 
 
-def test_a_small_file_cannot_mean_millions_of_runs(tmp_path: Path) -> None:
+def test_small_file_cannot_define_millions_of_runs(tmp_path: Path) -> None:
     names = [f"t{i}" for i in range(500)]
     steps = dict.fromkeys(names, 9)
     many = changed(tasks=names, steps=steps, anneal_steps=steps, seeds=list(range(500)))
@@ -119,7 +119,7 @@ def test_a_small_file_cannot_mean_millions_of_runs(tmp_path: Path) -> None:
     ],
     ids=lambda line: line[:40],
 )
-def test_odd_files_are_refused(line: str, tmp_path: Path) -> None:
+def test_invalid_toml_files_raise(line: str, tmp_path: Path) -> None:
     start = "" if line.startswith("tasks") else 'tasks = ["hopper"]\n'
     arms = "" if "[[arms]]" in line else '\n[[arms]]\nalgo = "disc"'
     (tmp_path / "x.toml").write_text(f"{start}{line}{arms}\n")
@@ -130,7 +130,7 @@ def test_odd_files_are_refused(line: str, tmp_path: Path) -> None:
 # Reports
 
 
-def test_half_a_character_does_not_stop_a_report(tmp_path: Path) -> None:
+def test_lone_surrogate_does_not_break_a_report(tmp_path: Path) -> None:
     bad = small(title="half \ud800", arms=(Arm("\ud800", "disc"),), paper={})
     sweeps.write(tmp_path, small())
     (tmp_path / "small.json").write_text(json.dumps(json.loads(bad.as_json())))
@@ -141,10 +141,10 @@ def test_half_a_character_does_not_stop_a_report(tmp_path: Path) -> None:
     assert json.loads(page.scripts[0])["lines"][0]["label"] == "\ud800"
 
 
-def test_a_time_that_no_calendar_has_leaves_a_run_out(
+def test_run_with_an_invalid_date_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some file systems count further than Python's calendar."""
+    """Some file systems allow dates beyond Python's calendar."""
 
     class Calendar:
         @staticmethod
@@ -153,12 +153,12 @@ def test_a_time_that_no_calendar_has_leaves_a_run_out(
 
     monkeypatch.setattr(load, "datetime", Calendar)
     sweeps.run(tmp_path, small().cells()[0])
-    with pytest.raises(DiscError, match="holds no runs"):
+    with pytest.raises(DiscError, match="contains no runs"):
         report.write(tmp_path)
 
 
 @pytest.mark.parametrize("value", ["1e308", "-1e308", "inf", "nan", "1e400"])
-def test_numbers_that_cannot_be_drawn_are_not(value: str, tmp_path: Path) -> None:
+def test_extreme_and_non_finite_values_do_not_break_a_report(value: str, tmp_path: Path) -> None:
     sweeps.write(tmp_path, small())
     for cell in small().cells():
         path = sweeps.run(tmp_path, cell) / "progress.csv"
@@ -166,14 +166,14 @@ def test_numbers_that_cannot_be_drawn_are_not(value: str, tmp_path: Path) -> Non
     studies.page(tmp_path)
 
 
-def test_a_late_step_makes_no_grid_of_terabytes() -> None:
+def test_huge_step_does_not_allocate_a_huge_grid() -> None:
     curve = (np.array([4_000, 2**52, 2**53]), np.array([1.0, 2.0, 3.0]))
     assert statistics.max_average_return([curve]).value == 2.0
     usual = (np.arange(4_000, 400_001, 4_000), np.arange(100.0))
     assert statistics.max_average_return([usual]).step == 400_000
 
 
-def test_an_odd_experiment_is_left_out_and_the_others_shown(tmp_path: Path) -> None:
+def test_invalid_experiment_is_left_out_and_the_others_shown(tmp_path: Path) -> None:
     sweeps.sweep(tmp_path, small())
     (tmp_path / "odd.json").write_text(changed(seeds=["/../x"]))
     (tmp_path / "deep.json").write_text("[" * 100_000)
@@ -184,7 +184,7 @@ def test_an_odd_experiment_is_left_out_and_the_others_shown(tmp_path: Path) -> N
     assert "A small experiment" in text
 
 
-# Records
+# Progress files
 
 HEAD = "step,eval/return,eval/return_std\n"
 
@@ -194,17 +194,17 @@ HEAD = "step,eval/return,eval/return_std\n"
     ["1,2,3,4\n", "inf,1,1\n", "-1,1,1\n", "1e300,1,1\n", f"1,{'9' * 140_000},1\n", ",1,1\n"],
     ids=lambda rows: rows[:20],
 )
-def test_odd_records_are_refused(rows: str, tmp_path: Path) -> None:
+def test_invalid_progress_files_raise(rows: str, tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     path.write_text(HEAD + rows)
     with pytest.raises(ValueError, match=r"damaged|a step is none"):
         log.read_progress(path)
-    with pytest.raises(DiscError, match="can't be read as a run's progress"):
+    with pytest.raises(DiscError, match=r"can't be read as a progress\.csv"):
         plots.curves([path], tmp_path / "x.svg")
 
 
-def test_a_plot_of_an_odd_record_in_an_odd_folder(tmp_path: Path) -> None:
-    """An evaluation without its deviation, and a name that would be a formula."""
+def test_plot_accepts_missing_deviations_and_odd_folder_names(tmp_path: Path) -> None:
+    """An evaluation without its deviation, and a folder name that is a TeX formula."""
     folders = [tmp_path / "$\\frac$", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
@@ -213,7 +213,7 @@ def test_a_plot_of_an_odd_record_in_an_odd_folder(tmp_path: Path) -> None:
     assert "frac" in (tmp_path / "x.svg").read_text()
 
 
-def test_a_sweep_looks_at_odd_runs(tmp_path: Path) -> None:
+def test_sweep_status_tolerates_invalid_files(tmp_path: Path) -> None:
     cell = small().cells()[0]
     path = sweeps.run(tmp_path, cell)
     (path / "checkpoints").mkdir()
@@ -230,7 +230,7 @@ TEXTS = [f"{KEY} = 1", f"[{KEY}]", f"x = {{ b = 2, {KEY} = 1 }}", "#" * 10**6]
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=["key", "table", "inline", "long"])
-def test_a_file_that_would_take_long_is_refused_at_once(text: str, tmp_path: Path) -> None:
+def test_files_that_are_slow_to_parse_raise_quickly(text: str, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(f"{text}\n")
     clock = time.process_time()
     with pytest.raises(DiscError, match="can't be read"):
@@ -238,10 +238,10 @@ def test_a_file_that_would_take_long_is_refused_at_once(text: str, tmp_path: Pat
     assert time.process_time() - clock < 5.0
 
 
-def test_many_arms_are_not_compared_by_twos(tmp_path: Path) -> None:
+def test_pairs_of_many_arms_are_left_out(tmp_path: Path) -> None:
     arms = tuple(Arm(f"arm {i}", "disc") for i in range(30))
     found = dataclasses.replace(sweeps.experiment(seeds=(0, 1)), arms=arms)
     sweeps.sweep(tmp_path, dataclasses.replace(found, arms=arms[:1]))  # which all of them share
     sweeps.write(tmp_path, found)
     page = report.write(tmp_path).read_text()
-    assert "Pairs are left out, as there are more than 20 arms." in page
+    assert "Pairs are omitted for more than 20 arms." in page

@@ -1,4 +1,4 @@
-"""K-FAC with explicit matrices, and rows to learn from, for tests of ACKTR."""
+"""K-FAC with explicit matrices, and training rows, for tests of ACKTR."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.networks import perceptron
 
 S, H, D, N = 2, 3, 2, 40
 STEPS = 25
-CONFIG = acktr.Config(  # no two alike
+CONFIG = acktr.Config(  # all values differ
     horizon=N,
     widths=(H,),
     step_size=0.2,
@@ -46,7 +46,7 @@ def value() -> networks.MLP:
 
 
 def sampled(scale: float = 1.0, target: float = 1.0) -> Rows:
-    """Actions of `policy()`, with advantages and targets as large as asked."""
+    """Actions of `policy()`, with advantages and targets of the given scale."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((N, S))
     mean, _ = Plain(policy().mean).forward(x, np.tanh)
@@ -86,7 +86,7 @@ class Plain:
         return np.column_stack([activation(hidden), np.ones(len(x))]) @ second, hidden
 
     def backward(self, x: Any, g: Any, activation: Any, slope: Any) -> list[tuple[Any, Any]]:
-        """Each layer's inputs, and g taken back to its outputs."""
+        """Each layer's inputs, and g backpropagated to its outputs."""
         _, hidden = self.forward(x, activation)
         one = np.ones(len(x))
         back = slope(hidden) * (g @ self.layers[1][:-1].T)
@@ -98,7 +98,7 @@ class Plain:
     def step(
         self, gradient: Any, scores: Any, rate: float, damping: float, kl_clip: float, decay: float
     ) -> Any:
-        """Of `gradient` (with that of `free` last) and of the sampled likelihood's `scores`."""
+        """From `gradient` (that of `free` last) and the `scores` of the sampled likelihood."""
         keep = min(decay, self.taken / (self.taken + 1))
         self.factors = [
             (keep * a + (1 - keep) * x.T @ x / len(x), keep * b + (1 - keep) * g.T @ g / len(x))
@@ -124,7 +124,7 @@ class Plain:
         return nu
 
     def assert_is(self, mlp: networks.MLP, before: networks.MLP) -> None:
-        """Both have moved alike."""
+        """Both have changed by the same amount."""
         for layer, (w, b), (old_w, old_b) in zip(self.layers, mlp, before, strict=True):
             start = np.concatenate([old_w, old_b[None]]).astype(float)
             found = np.concatenate([w, b[None]]) - start

@@ -25,6 +25,6 @@ def assert_equal_trees(found: Any, wanted: Any) -> None:
 
 
 def bits(tree: Any) -> list[Any]:
-    """All there is, so that −0 differs from 0 and one NaN from another."""
+    """All bits, so that −0 differs from 0 and one NaN from another."""
     arrays = map(np.asarray, jax.tree.leaves(tree))
     return [(x.dtype, x.shape, x.tobytes()) for x in arrays]

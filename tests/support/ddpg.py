@@ -1,4 +1,4 @@
-"""Networks and statistics that are no longer fresh, for tests of DDPG."""
+"""Networks and statistics that differ from the initial state, for tests of DDPG."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEAN, VARIANCE = np.array([0.5, -1.0, 0.1]), np.array([4.0, 0.25, 0.01])
 
 
 def learned() -> Learned:
-    """At rest; the targets are elsewhere than the networks."""
+    """Fresh optimisers; the targets differ from the networks."""
     networks = [
         (layers(a, *POLICY, normalized=True), (layers(b, *CRITIC, normalized=True),))
         for a, b in ((1, 2), (3, 4))
@@ -33,7 +33,7 @@ def learned() -> Learned:
 
 
 def settled(steps: int = 12) -> State:
-    """Networks and statistics that are no longer fresh, and steps stored."""
+    """Networks and statistics that differ from the initial state, and stored steps."""
     state = ddpg.observe(CONFIG, ddpg.init(CONFIG, SPEC, 1, 0), rollout(steps))
     moments = Moments(100.0, MEAN, VARIANCE)
     normalizer = state.normalizer._replace(observation=moments)

@@ -1,4 +1,4 @@
-"""Probe environments with known values and actions, and environments that misbehave."""
+"""Probe environments with known values and actions, and faulty environments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BOX = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
 
 class Probe(gym.Env[Any, Any]):
-    """One observation number, one action number; subclasses say what happens."""
+    """One-dimensional observations and actions; subclasses define the steps."""
 
     observation_space: ClassVar[Any] = BOX
     action_space: ClassVar[Any] = BOX
@@ -28,7 +28,7 @@ class Probe(gym.Env[Any, Any]):
 
 
 class One(Probe):
-    """Reward 1 and the end: V = 1."""
+    """Reward 1 in one step: V = 1."""
 
     def step(self, action: Any) -> Any:
         return np.zeros(1, np.float32), 1.0, True, False, {}
@@ -41,7 +41,7 @@ class Unbounded(One):
 
 
 class Signal(Probe):
-    """Reward is the observation, ±1, and the end: V(s) = s."""
+    """The observation, ±1, is the reward of one step: V(s) = s."""
 
     def first(self) -> Any:
         return np.float32([self.np_random.choice([-1.0, 1.0])])
@@ -59,7 +59,7 @@ class Delay(Probe):
 
 
 class Target(Probe):
-    """Reward −(a − 0.5)², and the end: the best action is 0.5 whatever is seen."""
+    """Reward −(a − 0.5)² in one step: the best action is always 0.5."""
 
     def step(self, action: Any) -> Any:
         reward = -((float(action[0]) - 0.5) ** 2)
@@ -67,7 +67,7 @@ class Target(Probe):
 
 
 class Follow(Signal):
-    """Reward −(a − s/2)² with s = ±1, and the end: the best action is s/2."""
+    """Reward −(a − s/2)² in one step, with s = ±1: the best action is s/2."""
 
     def step(self, action: Any) -> Any:
         reward = -((float(action[0]) - 0.5 * float(self.state[0])) ** 2)
@@ -75,7 +75,7 @@ class Follow(Signal):
 
 
 class Cycle(Probe):
-    """Reward 1 for ever, cut after five steps by a time limit: V = 1/(1 − γ)."""
+    """Constant reward 1, cut after five steps by a time limit: V = 1/(1 − γ)."""
 
     def step(self, action: Any) -> Any:
         self.time += 1
@@ -100,7 +100,7 @@ class Wide(gym.Env[Any, Any]):
 
 
 class Bad(Probe):
-    """Does what `fault` says from step `at` on, counted over all episodes and instances."""
+    """Has the given fault from step `at` on, counted over all episodes and instances."""
 
     total = 0
 
@@ -136,18 +136,18 @@ def nothing() -> int:
 
 
 class Discrete(Probe):
-    """Wrong kind of actions."""
+    """Discrete actions."""
 
     action_space: ClassVar[Any] = gym.spaces.Discrete(2)
 
 
 class Image(Probe):
-    """Pictures."""
+    """Image observations."""
 
     observation_space: ClassVar[Any] = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
 
 
 class Mapping(Probe):
-    """A dictionary."""
+    """Dictionary observations."""
 
     observation_space: ClassVar[Any] = gym.spaces.Dict({"a": BOX})

@@ -1,4 +1,4 @@
-"""Checks of learners: Adam's first step, targets that follow, networks that are taken over."""
+"""Checks of learners: Adam's first step, target updates and loaded networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.plain import doubles
 
 
 def assert_gradient(after: optim.Learner, wanted: Any) -> None:
-    """Adam's average after its first step is a tenth of the gradient."""
+    """Adam's first moment after one step is a tenth of the gradient."""
     assert after.moments.count == 1
     slopes = np.concatenate([np.ravel(x) for x in jax.tree.leaves(wanted)])
     assert np.mean(np.abs(slopes) > 1e-4) > 0.6, "too many units are dead for a test"
@@ -21,7 +21,7 @@ def assert_gradient(after: optim.Learner, wanted: Any) -> None:
 
 
 def assert_first_step(before: optim.Learner, after: optim.Learner, rate: float) -> None:
-    """Adam's first step is the rate, against the gradient's sign."""
+    """Adam's first step is the learning rate times minus the gradient's sign."""
     assert before.moments.count == 0
     for old, new, mean in zip(
         *map(jax.tree.leaves, (before.parameters, after.parameters, after.moments.mu)), strict=True
@@ -32,7 +32,7 @@ def assert_first_step(before: optim.Learner, after: optim.Learner, rate: float) 
 
 
 def assert_follows(before: Any, after: Any, network: Any, tau: float) -> None:
-    """A target that moved by τ of its way to the network."""
+    """The target moved by τ of the way to the network."""
     wanted = jax.tree.map(
         lambda old, new: old + tau * (new - old), *map(doubles, (before, network))
     )
@@ -47,7 +47,7 @@ def assert_moved(before: optim.Learner, after: optim.Learner) -> None:
 
 
 def assert_starts_from(state: Any, learned: Any, *more: str) -> Any:
-    """A policy, critics and what `more` names are taken over; returns the state that has them."""
+    """The policy, critics and those named in `more` are loaded; returns the new state."""
     names = ("policy", "value", *more)
     parameters = {name: getattr(learned, name).parameters for name in names}
     state = state.start_from(parameters, state.normalizer)

@@ -14,13 +14,13 @@ from disc.learning.networks import Linear, NormalizedLinear
 def perceptron(
     rng: np.random.Generator, *sizes: int, gain: float = 0.7, spread: float = 0.3
 ) -> networks.MLP:
-    """A fresh network but for its biases; `gain` is the head's."""
+    """An initial network with random biases; `gain` is the head's."""
     mlp = networks.init_mlp(rng, sizes, head_gain=gain)
     return tuple(Linear(w, jnp.float32(spread * rng.standard_normal(len(b)))) for w, b in mlp)
 
 
 def layers(seed: int, *shapes: tuple[int, int], normalized: bool = False) -> Any:
-    """A network with nothing at 0 or 1; all but the last layer normalised if asked for."""
+    """A network without zeros or ones; if `normalized`, all layers but the last are."""
     rng = np.random.default_rng(seed)
     result: list[Any] = []
     for i, (rows, columns) in enumerate(shapes):

@@ -1,4 +1,4 @@
-"""Stored steps that carry their number, for tests of what off-policy algorithms share."""
+"""Numbered steps for tests of the code that off-policy algorithms share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_close(found: Any, wanted: Any, rtol: float = 1e-5, atol: float = 1e-6
 
 
 def numbered(first: int, count: int) -> Rollout:
-    """Steps that carry their number in every field; flags are its two last bits."""
+    """Steps with their number in every field; flags are its last two bits."""
     step = np.arange(first, first + count)
     column = np.repeat(np.float32(step)[:, None], S, axis=1)
     columns = {
@@ -48,7 +48,7 @@ def filled(count: int, size: int = SIZE) -> TransitionReplay:
 
 
 def config(**options: Any) -> sac.Config:
-    """Small, and without a scale that suits a task."""
+    """Small, with a reward scale that does not depend on the task."""
     small: dict[str, Any] = {
         "widths": (4,),
         "batch_size": 3,

@@ -1,4 +1,4 @@
-"""Networks and slopes in numpy and double precision, to compare with."""
+"""Reference networks and derivatives in NumPy and double precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def doubles(tree: Any) -> Any:
 
 
 def run(network: Any, x: Any, beside: Any = None, entry: int = 0) -> Any:
-    """ReLU layers, (..., in) → (..., out); `beside` joins the inputs of the layer `entry`."""
+    """ReLU layers, (..., in) → (..., out); `beside` is appended to the input of layer `entry`."""
     for i, layer in enumerate(network):
         if beside is not None and i == entry:
             x = np.concatenate([x, beside], axis=-1)
@@ -31,7 +31,7 @@ def q(critic: Any, x: Any, action: Any, entry: int = 0) -> Any:
 
 
 def least(critics: Any, x: Any, action: Any) -> Any:
-    """The smaller of two, each of which is it somewhere."""
+    """The minimum of two critics, each of which is smaller somewhere."""
     first, second = (q(critic, x, action) for critic in critics)
     assert 0 < np.sum(first < second) < len(first), "one critic alone decides"
     return np.where(first < second, first, second)
@@ -54,7 +54,7 @@ def squares(critics: Any, batch: Any, y: Any, entry: int = 0) -> Any:
 
 
 def differences(function: Any, tree: Any, step: float = 1e-6) -> Any:
-    """Central differences by every number of a tree of arrays."""
+    """Central differences by every entry of a tree of arrays."""
     tree = jax.tree.map(np.array, tree)
     leaves, structure = jax.tree.flatten(tree)
     slopes = [np.zeros(leaf.shape) for leaf in leaves]

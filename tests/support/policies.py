@@ -1,4 +1,4 @@
-"""Policies of every kind with random networks, and what they are asked."""
+"""Policies of every kind with random networks, and inputs for them."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from disc.types import Rollout, Spec
 
 
 def spec(s: int, d: int) -> Spec:
-    """S numbers are seen, D are done, each within ±1."""
+    """Observations of size s, and actions of size d within ±1."""
     return Spec(s, d, (s,), (d,), np.full(d, -1.0, np.float32), np.full(d, 1.0, np.float32))
 
 
 def rollout_of(columns: dict[str, Any]) -> Rollout:
-    """With these columns, all in one piece, of no policy and no finished episode if not given."""
+    """With these columns; by default in one piece, without policy or finished episodes."""
     steps, dimensions = columns["action"].shape
     nothing, lost = np.zeros(0, np.float32), np.full((steps, dimensions), np.nan, np.float32)
     rest = {
@@ -31,7 +31,7 @@ def rollout_of(columns: dict[str, Any]) -> Rollout:
 def own_rollout(
     acting: Any, spec: Spec, steps: int, seed: int, center: float = 0.0, spread: float = 1.0
 ) -> Rollout:
-    """Of a policy in a world of noise, whose observations have this mean and deviation."""
+    """Of a policy on random observations with this mean and deviation."""
     rng = np.random.default_rng(seed)
     noise = rng.standard_normal((2, steps, spec.observation_size)).astype(np.float32)
     x, following = center + spread * noise
@@ -44,9 +44,9 @@ def own_rollout(
 
 
 def walk(rng: np.random.Generator, here: Any, steps: int, d: int, reset: float) -> Any:
-    """So many steps from one observation on, as columns, and the observation after them.
+    """Columns of `steps` steps from one observation, and the observation after them.
 
-    A share `reset` of the steps ends an episode, for either reason.
+    A share `reset` of the steps ends an episode, for each of the two reasons.
     """
     names = ("observation", "next_observation", "action", "reward", "terminated", "truncated")
     rows: dict[str, list[Any]] = {name: [] for name in names}
@@ -56,7 +56,7 @@ def walk(rng: np.random.Generator, here: Any, steps: int, d: int, reset: float) 
         row = (here, following, action, reward, *ends)
         for column, value in zip(rows.values(), row, strict=True):
             column.append(value)
-        # A reset that shares a number with the last observation is a jump all the same.
+        # A reset that shares an entry with the last observation is still a jump.
         start = np.append(np.float32(rng.standard_normal(len(here) - 1)), following[-1])
         here = start if np.any(ends) else following
     return {name: np.array(column) for name, column in rows.items()}, here

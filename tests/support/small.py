@@ -1,4 +1,4 @@
-"""Agents that are quick: 256 steps an iteration, small networks."""
+"""Fast agents: 256 steps per iteration, small networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small experiment files, environments that are slow or fail by a file, and `disc` as a process."""
+"""Small experiment files, slow or failing environments, and `disc` as a process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.sweeps import config
 
 ROOT = Path(__file__).parents[2]
 STEPS = 2560  # ten iterations
-REFUSED, SPOILING = 99, 98  # statuses of jobs that can't start, and that leave another run
+REFUSED, SPOILING = 99, 98  # statuses of jobs that can't start, or that leave a different run
 PLAN = {"eval_every": 512, "eval_episodes": 1, "checkpoint_every": 512}
 
 
 class Paced(Wide):
-    """Takes its time as long as there is a file `slow` in the current folder."""
+    """Slow while a file `slow` exists in the current folder."""
 
     def step(self, action: Any) -> Any:
         if os.path.exists("slow"):
@@ -39,7 +39,7 @@ class Paced(Wide):
 
 
 class Fragile(Wide):
-    """Raises at a step of the process, once if it may leave a file that says so, or always."""
+    """Raises from step `at` of the process on; only once if `mended` names a file to leave."""
 
     count = 0
 
@@ -74,7 +74,7 @@ def toml(value: Any) -> str:
 
 
 def write(path: Path, **contents: Any) -> Path:
-    """An experiment file."""
+    """Write an experiment file."""
     given = {"tasks": ["hopper"], "steps": STEPS, "seeds": [0], "arms": [{"algo": "ppo"}]}
     lines = [f"{name} = {toml(value)}" for name, value in {**given, **contents}.items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -82,7 +82,7 @@ def write(path: Path, **contents: Any) -> Path:
 
 
 def study(tmp_path: Path, **contents: Any) -> Experiment:
-    """What an experiment file says."""
+    """The experiment of a file with these contents."""
     return spec.read(write(tmp_path / "study.toml", **contents))
 
 
@@ -93,7 +93,7 @@ def both(**changes: Any) -> dict[str, Any]:
 
 
 def record(root: Path, cell: Cell, *steps: int, saved: int | None = None, **changes: Any) -> Path:
-    """Write a run directory with a row for each of some steps, and a checkpoint if it has one."""
+    """Write a run directory with one row per step and, if `saved`, a checkpoint."""
     path = root / cell.path
     (path / "checkpoints").mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps({**config(cell), **changes}))
@@ -105,7 +105,7 @@ def record(root: Path, cell: Cell, *steps: int, saved: int | None = None, **chan
 
 
 def assert_understood(cell: Cell) -> None:
-    """The words of a cell make, by the real command line, the run that it is."""
+    """The real command line parses a cell's command to the cell's run."""
     words = cell.command(Path("some where"))
     assert words[0] == "train"
     command: Any = tyro.cli(train.with_options(words[1:]), args=words[1:])
@@ -122,9 +122,9 @@ def assert_understood(cell: Cell) -> None:
 
 
 class Job:
-    """Ends at the third look with an exit status, as a run would that does all its steps or half.
+    """Ends at the third poll with an exit status, after all its steps or half of them.
 
-    With `stubborn` it does not stop when it is asked to.
+    With `stubborn` it ignores requests to stop.
     """
 
     def __init__(self, root: Path, cell: Cell, code: int, stubborn: bool) -> None:
@@ -148,7 +148,7 @@ class Job:
     def stop(self, now: bool = False) -> None:
         self.asked.append(now)
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         return "ValueError: no"
 
 
@@ -183,7 +183,7 @@ class Here:
 
 
 class Running(Job):
-    """Runs, with these rows."""
+    """A running job with these rows."""
 
     def __init__(self, rows: list[dict[str, float]]) -> None:
         self.given = rows
@@ -193,7 +193,7 @@ class Running(Job):
 
 
 def disc(directory: Path, *words: str) -> subprocess.Popen[str]:
-    """`disc` with these words, begun in a folder."""
+    """Start `disc` with these arguments in a folder."""
     return subprocess.Popen(
         [sys.executable, "-m", "disc", *words],
         cwd=directory,
@@ -205,13 +205,13 @@ def disc(directory: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Its exit status and what it said, on standard output and error."""
+    """Its exit status, standard output and standard error."""
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
 
 def wait_for(holds: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Come back once something holds."""
+    """Wait until a condition holds."""
     limit = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > limit:
@@ -220,7 +220,7 @@ def wait_for(holds: Callable[[], bool], seconds: float = 120.0) -> None:
 
 
 def working_on(root: Path) -> list[int]:
-    """Processes whose command line names a folder."""
+    """The `disc` processes that run in a folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

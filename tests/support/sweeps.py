@@ -1,4 +1,4 @@
-"""Directories of runs that were never run, quick to write, with any curve; and their reports."""
+"""Synthetic run directories with any curve, and their reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Curve = Callable[[np.ndarray], np.ndarray]
 
 
 def experiment(**changes: Any) -> Experiment:
-    """A small one: two arms on two tasks with the paper's numbers, 100,000 steps."""
+    """A small experiment: two arms on two tasks with the paper's numbers, 100,000 steps."""
     given: dict[str, Any] = {
         "name": "small",
         "title": "A small experiment",
@@ -48,7 +48,7 @@ def small(**changes: Any) -> Experiment:
 
 
 def write(root: Path, found: Experiment) -> Path:
-    """Put the experiment's file into a directory."""
+    """Write the experiment's file into a directory."""
     root.mkdir(parents=True, exist_ok=True)
     path = root / f"{found.name}.json"
     path.write_text(found.as_json(), encoding="utf-8")
@@ -66,12 +66,12 @@ def run(
     """Write a run directory.
 
     Args:
-        root: of all runs.
-        cell: which.
-        curve: its evaluated return, as a number or over the share of steps.
-        done: steps, if not all.
-        metrics: more columns, each of which is `curve` again.
-        changes: of its `config.json`.
+        root: directory of all runs.
+        cell: the run.
+        curve: its evaluated return, as a number or a function of the share of steps.
+        done: its number of steps, if not all.
+        metrics: more columns, each equal to `curve`.
+        changes: to its `config.json`.
     """
     path = root / cell.path
     path.mkdir(parents=True)
@@ -87,7 +87,7 @@ def run(
 
 
 def config(cell: Cell) -> dict[str, Any]:
-    """What `disc train` would have written down."""
+    """The `config.json` that `disc train` would write."""
     name = Maker(cell.task).name
     options = make_config(ALGORITHMS[cell.arm.algorithm], cell.options)
     return {
@@ -113,7 +113,7 @@ def config(cell: Cell) -> dict[str, Any]:
 
 
 def sweep(root: Path, found: Experiment, curve: float | Curve = 1000.0) -> Path:
-    """All runs of an experiment, a seed apart from the next by 10, and its file."""
+    """Write all runs of an experiment, shifted by 10 per seed, and its file."""
     write(root, found)
     for cell in found.cells():
         run(root, cell, _shifted(curve, 10.0 * cell.seed))

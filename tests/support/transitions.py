@@ -1,4 +1,4 @@
-"""Handmade transitions, and gradient steps on them, for tests of off-policy algorithms."""
+"""Synthetic transitions and gradient steps on them, for tests of off-policy algorithms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = jax.random.PRNGKey(7)
 
 
 def compiled(learn: Any) -> Any:
-    """A gradient step, in a hurry: networks this small take longer to compile than to run."""
+    """A gradient step compiled without optimisation, as small networks compile slowly."""
     options = {"xla_backend_optimization_level": 0}
     return jax.jit(learn, static_argnums=0, compiler_options=options)
 
@@ -34,7 +34,7 @@ def batch(seed: int = 0) -> Any:
 
 
 def rollout(steps: int, **columns: Any) -> Rollout:
-    """Steps of no policy, the third the last of an episode."""
+    """Random steps, the third of which ends an episode."""
     rng = np.random.default_rng(0)
     x, following = rng.standard_normal((2, steps, S)).astype(np.float32)
     action = rng.uniform(-1.0, 1.0, (steps, D)).astype(np.float32)

@@ -32,7 +32,7 @@ def gradient_of(config: Config, both: Pair, targets: Pair, chunks: Any, lam: flo
 
 # By hand: γ = ½, V(s) = 1 + 2x + 3x² and V'(s) = 4x of states s = (x, 0). So V(s_t) = 1, 6, 2 at
 # x_t = 0, 1, −1 and V'(s_{t+1}) = 4, −4, 8. Both policies are N(0, I) and every action is 0 unless
-# a test says more. The batch is one chunk several times.
+# a test changes that. The batch repeats one chunk.
 
 HAND = {"horizon": T, "chunk_length": T, "path_length": 1, "path_stride": 1, "gamma": 0.5}
 HAND |= {"residual_clip": UNCLIPPED}
@@ -40,7 +40,7 @@ STATES = np.float32([0, 1, -1])
 
 
 def gaussian(mean: float = 0.0, log_std: float = 0.0) -> GaussianPolicy:
-    """A policy that does not look at the observation, in both dimensions the same."""
+    """A policy that ignores the observation, the same in both dimensions."""
     return GaussianPolicy((Linear(jnp.zeros((S, D)), jnp.full(D, mean)),), jnp.full(D, log_std))
 
 
@@ -71,7 +71,7 @@ def hand_chunks(**columns: Any) -> ChunkReplay:
     return ChunkReplay(**stacked, number=jnp.arange(B, dtype=jnp.int32))
 
 
-# At random
+# Random chunks
 
 CONFIG = {"horizon": 4 * T, "chunk_length": T, "batch_chunks": B, "replay_chunks": 6}
 CONFIG |= {"gamma": 0.9, "residual_clip": 1.0, "lambda_episodes": 20, "path_stride": 1}
@@ -85,7 +85,7 @@ def pair(seed: int) -> Pair:
 
 
 def random_chunks(count: int = B, steps: int = T) -> ChunkReplay:
-    """The first goes on, the others end in every way."""
+    """The first chunk has no end, the others have ends of every kind."""
     rng = np.random.default_rng(3)
     terminated, truncated, border = np.zeros((3, count, steps), bool)
     terminated[1, 1] = terminated[3, 0] = terminated[2, 2] = True
@@ -113,9 +113,9 @@ KL = math.log(2) + 0.25 * math.log(0.25) + 0.75 * math.log(0.75)  # of q = (¼, 
 
 
 def small(**options: Any) -> Config:
-    """Gradients that are small enough for Adam's ε to matter, some of them beyond their bound.
+    """Gradients small enough for Adam's ε to matter, some of them above the norm limit.
 
-    Half of 20 returns 7 higher than the others call for λ = 7/log 3, where q = (¼, ¾).
+    If half of 20 returns are 7 higher than the others, λ = 7/log 3, where q = (¼, ¾).
     """
     step = {"learning_rate": 0.05, "residual_clip": 1e-4, "max_gradient_norm": 1e-3}
     step |= {"path_length": 3, "target_decay": 0.6, "divergence": KL / 7.0}

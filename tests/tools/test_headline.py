@@ -1,4 +1,4 @@
-"""The table and the figure of a sweep, for a README."""
+"""The README's table and figure of a sweep."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.sweeps import small
 from tools import headline
 
 
-def test_a_table_by_hand(tmp_path: Path) -> None:
-    """Two seeds of DISC, constant 3,400 and 3,600; one of PPO, unfinished, which is left out."""
+def test_table_matches_hand_calculation(tmp_path: Path) -> None:
+    """Two seeds of DISC, constant 3,400 and 3,600; an unfinished run of PPO is left out."""
     found = small()
     sweeps.write(tmp_path, found)
     for seed, value in ((0, 3400.0), (1, 3600.0)):
@@ -31,7 +31,7 @@ def test_a_table_by_hand(tmp_path: Path) -> None:
     ]
 
 
-def test_a_figure_with_a_panel_for_each_task(tmp_path: Path) -> None:
+def test_figure_has_one_panel_per_task(tmp_path: Path) -> None:
     found = sweeps.experiment(seeds=(0, 1))
     sweeps.sweep(tmp_path, found, lambda share: 4000.0 * share)
     (table, figure) = headline.write(tmp_path)
@@ -41,7 +41,7 @@ def test_a_figure_with_a_panel_for_each_task(tmp_path: Path) -> None:
         assert len(np.unique(np.asarray(image.convert("L")))) > 50
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_headline_command_sets_exit_status(tmp_path: Path) -> None:
     sweeps.sweep(tmp_path / "sweep", small())
     command = [sys.executable, "-m", "tools.headline"]
     for words, status in (([], 1), ([tmp_path / "none"], 2), ([tmp_path / "sweep"], 0)):
@@ -50,7 +50,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert (tmp_path / "sweep" / "small.png").exists()
 
 
-def test_nothing_finished(tmp_path: Path) -> None:
+def test_sweep_without_finished_runs_raises(tmp_path: Path) -> None:
     found = small()
     sweeps.write(tmp_path, found)
     sweeps.run(tmp_path, found.cell("hopper", sweeps.DISC, 0), done=50_000)
@@ -59,7 +59,7 @@ def test_nothing_finished(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "results/README.md"])
-def test_pages_show_the_table_that_was_made(page: str) -> None:
+def test_pages_show_the_generated_table(page: str) -> None:
     root = Path(__file__).parents[2]
     _, _, rest = (root / page).read_text(encoding="utf-8").partition("<!-- table1 -->\n")
     shown, _, _ = rest.partition("<!-- /table1 -->")

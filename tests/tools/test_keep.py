@@ -1,4 +1,4 @@
-"""What is kept of a sweep in the repository."""
+"""The parts of a sweep that are kept in the repository."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sweep(tmp_path: Path) -> Path:
     return root
 
 
-def test_only_finished_runs_and_what_tables_need(sweep: Path, tmp_path: Path) -> None:
+def test_only_finished_runs_and_needed_columns_are_kept(sweep: Path, tmp_path: Path) -> None:
     there = tmp_path / "kept"
     assert keep(sweep, there) == [there / "hopper" / "disc_seed0"]
     kept = sorted(str(x.relative_to(there)) for x in there.rglob("*") if x.is_file())
@@ -67,7 +67,7 @@ def test_keeping_again_changes_nothing(sweep: Path, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == first
 
 
-def test_the_command(sweep: Path, tmp_path: Path) -> None:
+def test_keep_command_lists_runs_and_reports_damage(sweep: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tools.keep", str(sweep), str(tmp_path / "kept")]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == [str(tmp_path / "kept" / "hopper" / "disc_seed0")]

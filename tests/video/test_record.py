@@ -1,4 +1,4 @@
-"""Videos: they play, they show something, and they need no graphics library."""
+"""Videos play, show motion and need no graphics library."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assert_shows_motion(frames: np.ndarray[Any, Any]) -> None:
     assert (frames[0] != frames[-1]).any()
 
 
-def test_mujoco_mp4(tmp_path: Path) -> None:
+def test_mujoco_video_shows_motion(tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "hopper.mp4"
     film = record.record(hopper, stand, path, **SMALL)
     assert film.renderer == "raycast"
@@ -78,7 +78,7 @@ def test_gif_plays_in_real_time(tmp_path: Path) -> None:
     assert_shows_motion(np.stack(frames))
 
 
-def test_the_same_seed_gives_the_same_frames(tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_frames(tmp_path: Path) -> None:
     def film(seed: int) -> np.ndarray[Any, Any]:
         record.record(hopper, stand, tmp_path / "a.mp4", seed=seed, **SMALL)
         return decode(tmp_path / "a.mp4")
@@ -88,7 +88,7 @@ def test_the_same_seed_gives_the_same_frames(tmp_path: Path) -> None:
     assert (first != film(4)).any()
 
 
-def test_returns_and_frame_rate(tmp_path: Path) -> None:
+def test_returns_and_frame_rate_match_the_episodes(tmp_path: Path) -> None:
     returns = []
     env = hopper(None)
     for seed in (5, 6):
@@ -107,7 +107,7 @@ def test_returns_and_frame_rate(tmp_path: Path) -> None:
     assert not film.cut
 
 
-def test_environment_that_draws_itself(tmp_path: Path) -> None:
+def test_environment_with_its_own_renderer_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "walker.mp4"
     film = record.record(
         lambda mode: gym.make("BipedalWalker-v3", render_mode=mode),
@@ -140,20 +140,22 @@ class Broken(Blind):
 
 
 @pytest.mark.parametrize(("kind", "why"), [(Blind, "rgb_array"), (Broken, "the paint is dry")])
-def test_what_cannot_be_drawn(kind: type[Blind], why: str, tmp_path: Path) -> None:
+def test_failed_rendering_raises_and_leaves_no_file(
+    kind: type[Blind], why: str, tmp_path: Path
+) -> None:
     with pytest.raises(record.RenderError, match=f"^{kind.__name__} [^\n]*{why}"):
         record.record(kind, stand, tmp_path / "a.mp4")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("options", [{"episodes": 0}, {"fps": 0}, {"width": 1}])
-def test_bad_numbers_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
+def test_invalid_video_options_raise(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(record.RenderError, match="positive"):
         record.record(Blind, stand, tmp_path / "a.mp4", **options)
 
 
 @pytest.mark.parametrize("name", ["a.avi", "a", "mp4"])
-def test_bad_suffix_is_refused_first(name: str, tmp_path: Path) -> None:
+def test_unknown_suffix_raises_first(name: str, tmp_path: Path) -> None:
     def never(_: Any) -> Any:
         raise AssertionError("not to be called")
 
@@ -162,7 +164,7 @@ def test_bad_suffix_is_refused_first(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_failing_policy_leaves_no_file(tmp_path: Path) -> None:
+def test_failing_policy_leaves_the_existing_file_unchanged(tmp_path: Path) -> None:
     (tmp_path / "a.mp4").write_bytes(b"precious")
 
     def give_up(_: Any) -> Any:
@@ -186,7 +188,7 @@ def test_ray_caster_follows_the_robot_off_the_floor() -> None:
     assert difference.mean() < 0.1
 
 
-def test_ray_caster_with_older_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_caster_works_with_older_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     import mujoco
 
     env = hopper(None).unwrapped
@@ -204,7 +206,7 @@ def test_ray_caster_with_older_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(caster.draw(), expected)
 
 
-def test_no_display_and_no_noise(tmp_path: Path) -> None:
+def test_recording_needs_no_display_and_prints_nothing(tmp_path: Path) -> None:
     hidden = {"DISPLAY", "WAYLAND_DISPLAY"}
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run(
@@ -219,7 +221,7 @@ def test_no_display_and_no_noise(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["clip.mp4"]
 
 
-def test_import_is_light() -> None:
+def test_importing_the_recorder_loads_no_heavy_packages() -> None:
     heavy = "{'mujoco', 'pygame', 'matplotlib', 'jax', 'PIL'} & set(sys.modules)"
     code = f"import sys; import disc.video.record; assert not {heavy}"
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
