@@ -20,9 +20,9 @@ class Train:
     env: Positional[str]
     """A task (`disc list`), a Gymnasium id, or package.module:factory."""
     algo: Literal[tuple(ALGORITHMS)] = "disc"  # type: ignore[valid-type]
-    """The algorithm; its options are listed below the line."""
+    """The algorithm; its options are the config options below."""
     preset: Preset = DEFAULT_PRESET
-    """Defaults of the options below the line: the paper's settings, or ours, which are provisional
+    """Defaults of the config options: the paper's settings, or ours, which are provisional
     (docs/disc.md)."""
     steps: int = 1_000_000
     """Environment steps."""

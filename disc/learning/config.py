@@ -166,8 +166,8 @@ class BatchConfig(GaussianConfig):
     epochs: int = 10
     """Passes over the newest batch per iteration (paper, Table A.1)."""
     gradient_steps: int = 32
-    """Gradient steps per epoch; each minibatch has N divided by this many samples of the newest
-    batch (paper, Table A.1)."""
+    """Gradient steps per epoch; the newest batch contributes N / gradient_steps samples to each
+    minibatch (paper, Table A.1)."""
     lam: float = 0.95
     """λ of the advantage estimator (paper, Table A.1)."""
     learning_rate: float = 3e-4

@@ -139,7 +139,7 @@ def test_invalid_options_are_named(options: dict[str, Any], says: str) -> None:
         (TrustPCL, {"residual_clip": 0.0}, "residual_clip must be above 0"),
         (SAC, {"epsilon": 0.1}, "sac has no option epsilon"),
         (SAC, {"clip_actions": True}, "sac has no option clip_actions"),
-        (SAC, {"updates_per_step": 0.3}, "updates_per_step must be such that 16 steps make a who"),
+        (SAC, {"updates_per_step": 0.3}, "updates_per_step must be a multiple of 1 / steps"),
         (SAC, {"updates_per_step": 0.0}, "updates_per_step must be above 0"),
         (TD3, {"num_envs": 3}, "num_envs must divide the steps_per_update, 16, but 3 does not"),
         (TD3, {"horizon": 100}, "horizon must be divisible by steps_per_update, 16"),

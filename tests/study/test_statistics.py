@@ -291,7 +291,7 @@ def test_invalid_scores_raise() -> None:
     for scores in (*empty, [1.0, 2.0], np.ones((2, 2, 2))):
         with pytest.raises(DiscError, match="none empty"):
             st.mean(scores)
-    with pytest.raises(DiscError, match="not 2 with 1"):
+    with pytest.raises(DiscError, match="not 2 and 1"):
         st.probability_of_improvement(RUNS, RUNS[:, :1])
     for bad in (NAN, math.inf):
         broken = np.where(RUNS == 6.0, bad, RUNS)

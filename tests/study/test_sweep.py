@@ -268,7 +268,7 @@ def test_plan_shows_the_remaining_hours_of_each_run(cells: list[Cell]) -> None:
     text = printed(cli_display.plan(found, seconds, 4))
     assert text.splitlines()[0] == (
         "4 runs, 1 done, 3 to do: about 2.00 h with 4 at a time, "
-        "not counting 1 that could not be tried"
+        "not counting 1 that could not be estimated"
     )
     rows = [line.split()[1:] for line in text.splitlines()[-4:]]
     assert rows == [

@@ -1,0 +1,37 @@
+"""`python -m tools.scores` gives the numbers that the documents quote."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from disc import DiscError
+from tools import scores
+
+ROOT = Path(__file__).parents[2]
+PAPER = ROOT / "results" / "paper"
+
+
+@pytest.mark.parametrize(
+    ("task", "count", "best"), [("walker2d", 8, "4,946"), ("half-cheetah", 6, "5,224")]
+)
+def test_readme_quotes_the_pooled_scores(task: str, count: int, best: str) -> None:
+    runs = sorted((PAPER / task).glob("ppo*_seed*"))
+    assert scores.pooled(runs).startswith(f"{count} runs: max average return {best} ±")
+    assert best in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_csv_has_one_row_per_run(tmp_path: Path) -> None:
+    runs = sorted((PAPER / "hopper").glob("disc_paper_seed*"))
+    scores.write_csv(runs, tmp_path / "scores.csv")
+    rows = list(csv.DictReader((tmp_path / "scores.csv").open(encoding="utf-8")))
+    assert [row["seed"] for row in rows] == ["0", "1", "2"]
+    assert {row["settings"] for row in rows} == {"disc"}
+
+
+def test_run_without_evaluations_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "progress.csv").write_text("step\n1\n")
+    with pytest.raises(DiscError, match="has no evaluations"):
+        scores.curve(tmp_path)

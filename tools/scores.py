@@ -1,0 +1,86 @@
+"""`python -m tools.scores RUN...`: the scores of some runs, pooled, or of each in a CSV file.
+
+The max average return, the mean of the last ten evaluations and the area under the curve, as in
+the tables of `disc report`, for any set of run directories: for example seeds of two arms that
+turned out to be the same algorithm, or development runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from disc.algos import ALGORITHMS
+from disc.learning.config import OLD_PRESET, make_config
+from disc.run.directory import read_config
+from disc.run.log import read_progress
+from disc.study import statistics
+from disc.study.statistics import Curve
+from disc.types import DiscError
+
+
+def curve(run: Path) -> Curve:
+    """The evaluations of a run."""
+    rows = [row for row in read_progress(run / "progress.csv") if "eval/return" in row]
+    if not rows:
+        raise DiscError(f"{run}: has no evaluations.")
+    return np.array([row["step"] for row in rows]), np.array([row["eval/return"] for row in rows])
+
+
+def settings(config: dict[str, Any]) -> str:
+    """The algorithm and the options that differ from the preset's."""
+    name, preset = config["algorithm"], config.get("preset", OLD_PRESET)
+    default = dataclasses.asdict(make_config(ALGORITHMS[name], {}, preset))
+    default = {**default, "widths": list(default["widths"]), "anneal_steps": None}
+    own = {**config["config"], "anneal_steps": None}
+    differing = [f"{k}={v}" for k, v in own.items() if v != default.get(k)]
+    return " ".join([name, *differing])
+
+
+def pooled(runs: list[Path]) -> str:
+    """One line for all runs together."""
+    curves = [curve(run) for run in runs]
+    best = statistics.max_average_return(curves)
+    last, areas = np.mean(statistics.final(curves)), np.mean(statistics.areas(curves))
+    return (
+        f"{len(runs)} runs: max average return {best.value:,.0f} ± {best.spread:,.0f}, "
+        f"last ten {last:,.0f}, area {areas:,.0f}"
+    )
+
+
+def write_csv(runs: list[Path], path: Path) -> None:
+    """One row per run."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["environment", "settings", "seed", "steps", "area", "last ten", "best"])
+        for run in runs:
+            config, found = read_config(run), curve(run)
+            last, area = statistics.final([found])[0], statistics.areas([found])[0]
+            scores = [f"{x:.0f}" for x in (area, last, max(found[1]))]
+            step = int(found[0][-1])
+            table.writerow([config["env"], settings(config), config["seed"], step, *scores])
+
+
+def main() -> None:
+    """Print one line, or write a CSV file."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.scores")
+    parser.add_argument("run", type=Path, nargs="+", help="run directories")
+    parser.add_argument("--csv", type=Path, help="write one row per run to this file")
+    options = parser.parse_args()
+    try:
+        if options.csv:
+            write_csv(options.run, options.csv)
+        else:
+            print(pooled(options.run))
+    except (DiscError, OSError) as error:
+        sys.exit(f"{error}")
+
+
+if __name__ == "__main__":
+    main()
