@@ -36,14 +36,21 @@ class Config(BatchConfig):
     """Options of DISC."""
 
     paper: ClassVar[dict[str, Any]] = {
+        "epochs": 10,
         "initial_std": None,
+        "std_rate": 1.0,
         "trust_region": "alpha",
         "j_targ_per_dimension": False,
     }
 
+    epochs: int = 4
+    """Passes over the newest batch per iteration; reused batches get as many again (ours; paper,
+    Table A.1: 10)."""
     initial_std: float | None = 0.5
     """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
     the range is infinite or this is None (authors' code)."""
+    std_rate: float = 0.3
+    """Learning rate of log σ as a fraction of that of the mean (ours; authors' code: 1)."""
     epsilon: float = 0.4
     """Clipping factor ε of each dimension's ratio ρ_{t,d}, and of the value (paper, Table A.1)."""
     epsilon_b: float = 0.1
