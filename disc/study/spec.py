@@ -27,6 +27,224 @@ KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 MOST = 1_000  # maximum of arms, or entries of a list
 LARGE = 10**6  # maximum bytes of a file
 FIGURE_KINDS = {"title": str, "label": str, "window": int, "together": bool, "line": float}
+FEWEST_EVALUATIONS = 25  # of a shortened run, if the full run has as many
+MOST_RUNS = 100_000  # maximum of runs, or curves in figures
+ARMS = 1_000
+LONGEST = 255  # maximum bytes of a directory's name
+WIDEST = 10_000  # maximum points of a trailing mean
+
+
+class Arm(NamedTuple):
+    """An algorithm with some options: a row of a table, a curve of a figure."""
+
+    label: str
+    algorithm: str
+    options: dict[str, Any] = {}  # other than the defaults  # noqa: RUF012
+    num_envs: int = 1
+    env_kwargs: dict[str, Any] = {}  # noqa: RUF012
+    preset: Preset = DEFAULT_PRESET
+
+    @property
+    def name(self) -> str:
+        """The name of its directories: the algorithm and the options that differ."""
+        run = {"num_envs": self.num_envs} if self.num_envs != 1 else {}
+        preset = [self.preset] if ALGORITHMS[self.algorithm].Config.paper else []
+        options = sorted({**self.options, **run, **self.env_kwargs}.items())
+        parts = [f"{plain(name)}={plain(value)}" for name, value in options]
+        return "_".join([self.algorithm, *preset, *parts])
+
+
+class Figure(NamedTuple):
+    """A figure of an experiment: one metric over the steps, or several metrics of one arm."""
+
+    title: str
+    metric: tuple[str, ...] = ("eval/return",)  # columns of progress.csv
+    label: str = "evaluated return"  # of the vertical axis
+    window: int = 10  # of the trailing mean (paper: 10 iterations)
+    together: bool = False  # all tasks in one panel; else one panel per task
+    arms: tuple[str, ...] = ()  # labels; all if empty
+    line: float | None = None  # a horizontal line for comparison
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an experiment."""
+
+    task: str
+    arm: Arm
+    seed: int
+    steps: int
+    anneal_steps: int
+    eval_every: int
+    eval_episodes: int
+    checkpoint_every: int
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.steps))
+
+    @property
+    def path(self) -> Path:
+        """Its directory within the sweep's directory."""
+        return Path(plain(self.task), f"{self.arm.name}_seed{self.seed}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of its algorithm, including the learning rate's `anneal_steps` if it has one."""
+        fields = {x.name for x in dataclasses.fields(ALGORITHMS[self.arm.algorithm].Config)}
+        own = {"anneal_steps": self.anneal_steps} if "anneal_steps" in fields else {}
+        return {**own, **self.arm.options, **own}
+
+    def command(self, root: Path) -> list[str]:
+        """The arguments of `disc` that start this run."""
+        args = ["train", self.task, "--algo", self.arm.algorithm, "--seed", str(self.seed)]
+        args += ["--steps", str(self.steps), "--threads", "1", "--out", str(root / self.path)]
+        args += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
+        args += ["--checkpoint-every", str(self.checkpoint_every)]
+        args += ["--preset", self.arm.preset]
+        if self.arm.num_envs != 1:
+            args += ["--num-envs", str(self.arm.num_envs)]
+        for name, value in self.options.items():
+            args += _flag(name, value)
+        if self.arm.env_kwargs:
+            pairs = self.arm.env_kwargs.items()
+            args += ["--env-kwargs", *itertools.chain(*((n, json.dumps(v)) for n, v in pairs))]
+        return args
+
+    def differences(self, config: Mapping[str, Any]) -> list[str]:
+        """Differences between a run's `config.json` and this cell, except the steps."""
+        plan, asked = config["plan"], self.options
+        wanted = self._config(asked, self.arm.preset)
+        pairs = {
+            "algorithm": (config["algorithm"], self.arm.algorithm),
+            "env": (config["env"], Maker(self.task).name),
+            "env_kwargs": (config["env_kwargs"], self.arm.env_kwargs),
+            "seed": (config["seed"], self.seed),
+            "num_envs": (config["num_envs"], self.arm.num_envs),
+            "eval_every": (plan["eval_every"], self.eval_every),
+            "eval_episodes": (plan["eval_episodes"], self.eval_episodes),
+            "checkpoint_every": (plan["checkpoint_every"], self.checkpoint_every),
+        }
+        then = self._config({}, config.get("preset", OLD_PRESET))
+        for name, value in dataclasses.asdict(wanted).items():
+            found = config["config"].get(name, getattr(then, name))  # missing in older files
+            pairs[name] = (_as_list(found), _as_list(value))
+        return [
+            f"{name} is {found}, not {asked}"
+            for name, (found, asked) in pairs.items()
+            if found != asked
+        ]
+
+    def _config(self, options: dict[str, Any], preset: str) -> Any:
+        config = make_config(ALGORITHMS[self.arm.algorithm], options, preset)
+        return config.for_task(Maker(self.task).name).for_steps(self.anneal_steps)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The contents of a file in `experiments/`."""
+
+    name: str
+    title: str
+    arms: tuple[Arm, ...]
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    steps: dict[str, int]  # of each task
+    anneal_steps: dict[str, int]  # over which the learning rate anneals
+    eval_every: int = 4_000  # the grid of the paper's tables
+    eval_episodes: int = 10
+    checkpoint_every: int = CHECKPOINT_EVERY
+    table: bool = True
+    figures: tuple[Figure, ...] = ()
+    paper: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """The paper's numbers by arm label and task: the value and, if given, its ±."""
+    note: str = ""
+    scale: float = 1.0  # of all steps, including the learning rate's
+    cut: int | None = None  # steps after which runs stop early, without changing the annealing
+
+    def cells(self) -> list[Cell]:
+        """All runs, ordered by seed, so that early results cover all arms and tasks."""
+        return [
+            self.cell(task, arm, seed)
+            for seed in self.seeds
+            for task in self.tasks
+            for arm in self.arms
+        ]
+
+    def cell(self, task: str, arm: Arm, seed: int) -> Cell:
+        """One run."""
+        whole = self._scaled(self.steps[task])
+        steps = min(whole, self.cut or whole)
+        anneal = self._scaled(arm.options.get("anneal_steps", self.anneal_steps[task]))
+        every = self.eval_every
+        if every:
+            evaluations = max(1, min(FEWEST_EVALUATIONS, self.steps[task] // every))
+            every = max(1, min(every, whole // evaluations))
+        plan = (every, self.eval_episodes, self.checkpoint_every)
+        return Cell(task, arm, seed, steps, anneal, *plan)
+
+    def _scaled(self, steps: int) -> int:
+        return max(1, round(self.scale * steps))
+
+    def narrowed(
+        self,
+        seeds: Sequence[int] | None = None,
+        tasks: Sequence[str] | None = None,
+        algos: Sequence[str] | None = None,
+    ) -> Self:
+        """Only some seeds, tasks, or arms (by label, name or algorithm).
+
+        Raises:
+            DiscError: the experiment has no such task or arm.
+        """
+        known = [{arm.label, arm.name, arm.algorithm} for arm in self.arms]
+        labels = [name for names in known for name in sorted(names)]
+        for given, there, what in ((tasks, self.tasks, "task"), (algos, labels, "arm")):
+            for name in given or ():
+                if name not in there:
+                    choices = ", ".join(dict.fromkeys(there))
+                    raise DiscError(f"{self.name} has no {what} {name!r}; it has {choices}.")
+        chosen = zip(self.arms, known, strict=True)
+        return replace(
+            self,
+            seeds=tuple(seeds) if seeds else self.seeds,
+            tasks=tuple(task for task in self.tasks if not tasks or task in tasks),
+            arms=tuple(arm for arm, names in chosen if not algos or names & set(algos)),
+        )
+
+    @property
+    def shortened(self) -> str:
+        """A description of how the runs are shortened; empty if they are not."""
+        parts = [f"runs shortened to {self.scale:g} of their length"] if self.scale != 1 else []
+        whole = [self._scaled(steps) for task, steps in self.steps.items() if task in self.tasks]
+        if self.cut and self.cut < max(whole, default=0):
+            parts.append(f"runs cut at {self.cut:,} steps")
+        return ", ".join(parts)
+
+    def as_json(self) -> str:
+        """The experiment as JSON, for a file in the sweep's directory."""
+        fields = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
+        named = {name: [x._asdict() for x in fields[name]] for name in ("arms", "figures")}
+        return json.dumps({**fields, **named}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    """An option as command-line arguments."""
+    dashed = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{dashed}" if value else f"--no-{dashed}"]
+    several = value if isinstance(value, list | tuple) else [value]
+    return [f"--{dashed}", *map(str, several)]
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def plain(value: Any) -> str:
+    """A value as part of a file name."""
+    text = "-".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    text = re.sub(r"[^\w.+-]", "-", text)
+    return text if text.strip(".") else "-" * max(1, len(text))  # prevents ".."
 
 
 def names() -> list[str]:
@@ -275,202 +493,6 @@ def _list(entries: Any) -> str:
     return ", ".join(sorted(map(str, entries)))
 
 
-FEWEST_EVALUATIONS = 25  # of a shortened run, if the full run has as many
-
-
-class Arm(NamedTuple):
-    """An algorithm with some options: a row of a table, a curve of a figure."""
-
-    label: str
-    algorithm: str
-    options: dict[str, Any] = {}  # other than the defaults  # noqa: RUF012
-    num_envs: int = 1
-    env_kwargs: dict[str, Any] = {}  # noqa: RUF012
-    preset: Preset = DEFAULT_PRESET
-
-    @property
-    def name(self) -> str:
-        """The name of its directories: the algorithm and the options that differ."""
-        run = {"num_envs": self.num_envs} if self.num_envs != 1 else {}
-        preset = [self.preset] if ALGORITHMS[self.algorithm].Config.paper else []
-        options = sorted({**self.options, **run, **self.env_kwargs}.items())
-        parts = [f"{plain(name)}={plain(value)}" for name, value in options]
-        return "_".join([self.algorithm, *preset, *parts])
-
-
-class Figure(NamedTuple):
-    """A figure of an experiment: one metric over the steps, or several metrics of one arm."""
-
-    title: str
-    metric: tuple[str, ...] = ("eval/return",)  # columns of progress.csv
-    label: str = "evaluated return"  # of the vertical axis
-    window: int = 10  # of the trailing mean (paper: 10 iterations)
-    together: bool = False  # all tasks in one panel; else one panel per task
-    arms: tuple[str, ...] = ()  # labels; all if empty
-    line: float | None = None  # a horizontal line for comparison
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of an experiment."""
-
-    task: str
-    arm: Arm
-    seed: int
-    steps: int
-    anneal_steps: int
-    eval_every: int
-    eval_episodes: int
-    checkpoint_every: int
-
-    def __hash__(self) -> int:
-        return hash((self.path, self.steps))
-
-    @property
-    def path(self) -> Path:
-        """Its directory within the sweep's directory."""
-        return Path(plain(self.task), f"{self.arm.name}_seed{self.seed}")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of its algorithm, including the learning rate's `anneal_steps` if it has one."""
-        fields = {x.name for x in dataclasses.fields(ALGORITHMS[self.arm.algorithm].Config)}
-        own = {"anneal_steps": self.anneal_steps} if "anneal_steps" in fields else {}
-        return {**own, **self.arm.options, **own}
-
-    def command(self, root: Path) -> list[str]:
-        """The arguments of `disc` that start this run."""
-        args = ["train", self.task, "--algo", self.arm.algorithm, "--seed", str(self.seed)]
-        args += ["--steps", str(self.steps), "--threads", "1", "--out", str(root / self.path)]
-        args += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
-        args += ["--checkpoint-every", str(self.checkpoint_every)]
-        args += ["--preset", self.arm.preset]
-        if self.arm.num_envs != 1:
-            args += ["--num-envs", str(self.arm.num_envs)]
-        for name, value in self.options.items():
-            args += _flag(name, value)
-        if self.arm.env_kwargs:
-            pairs = self.arm.env_kwargs.items()
-            args += ["--env-kwargs", *itertools.chain(*((n, json.dumps(v)) for n, v in pairs))]
-        return args
-
-    def differences(self, config: Mapping[str, Any]) -> list[str]:
-        """Differences between a run's `config.json` and this cell, except the steps."""
-        plan, asked = config["plan"], self.options
-        wanted = self._config(asked, self.arm.preset)
-        pairs = {
-            "algorithm": (config["algorithm"], self.arm.algorithm),
-            "env": (config["env"], Maker(self.task).name),
-            "env_kwargs": (config["env_kwargs"], self.arm.env_kwargs),
-            "seed": (config["seed"], self.seed),
-            "num_envs": (config["num_envs"], self.arm.num_envs),
-            "eval_every": (plan["eval_every"], self.eval_every),
-            "eval_episodes": (plan["eval_episodes"], self.eval_episodes),
-            "checkpoint_every": (plan["checkpoint_every"], self.checkpoint_every),
-        }
-        then = self._config({}, config.get("preset", OLD_PRESET))
-        for name, value in dataclasses.asdict(wanted).items():
-            found = config["config"].get(name, getattr(then, name))  # missing in older files
-            pairs[name] = (_as_list(found), _as_list(value))
-        return [
-            f"{name} is {found}, not {asked}"
-            for name, (found, asked) in pairs.items()
-            if found != asked
-        ]
-
-    def _config(self, options: dict[str, Any], preset: str) -> Any:
-        config = make_config(ALGORITHMS[self.arm.algorithm], options, preset)
-        return config.for_task(Maker(self.task).name).for_steps(self.anneal_steps)
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """The contents of a file in `experiments/`."""
-
-    name: str
-    title: str
-    arms: tuple[Arm, ...]
-    tasks: tuple[str, ...]
-    seeds: tuple[int, ...]
-    steps: dict[str, int]  # of each task
-    anneal_steps: dict[str, int]  # over which the learning rate anneals
-    eval_every: int = 4_000  # the grid of the paper's tables
-    eval_episodes: int = 10
-    checkpoint_every: int = CHECKPOINT_EVERY
-    table: bool = True
-    figures: tuple[Figure, ...] = ()
-    paper: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    """The paper's numbers by arm label and task: the value and, if given, its ±."""
-    note: str = ""
-    scale: float = 1.0  # of all steps, including the learning rate's
-    cut: int | None = None  # steps after which runs stop early, without changing the annealing
-
-    def cells(self) -> list[Cell]:
-        """All runs, ordered by seed, so that early results cover all arms and tasks."""
-        return [
-            self.cell(task, arm, seed)
-            for seed in self.seeds
-            for task in self.tasks
-            for arm in self.arms
-        ]
-
-    def cell(self, task: str, arm: Arm, seed: int) -> Cell:
-        """One run."""
-        whole = self._scaled(self.steps[task])
-        steps = min(whole, self.cut or whole)
-        anneal = self._scaled(arm.options.get("anneal_steps", self.anneal_steps[task]))
-        every = self.eval_every
-        if every:
-            evaluations = max(1, min(FEWEST_EVALUATIONS, self.steps[task] // every))
-            every = max(1, min(every, whole // evaluations))
-        plan = (every, self.eval_episodes, self.checkpoint_every)
-        return Cell(task, arm, seed, steps, anneal, *plan)
-
-    def _scaled(self, steps: int) -> int:
-        return max(1, round(self.scale * steps))
-
-    def narrowed(
-        self,
-        seeds: Sequence[int] | None = None,
-        tasks: Sequence[str] | None = None,
-        algos: Sequence[str] | None = None,
-    ) -> Self:
-        """Only some seeds, tasks, or arms (by label, name or algorithm).
-
-        Raises:
-            DiscError: the experiment has no such task or arm.
-        """
-        known = [{arm.label, arm.name, arm.algorithm} for arm in self.arms]
-        labels = [name for names in known for name in sorted(names)]
-        for given, there, what in ((tasks, self.tasks, "task"), (algos, labels, "arm")):
-            for name in given or ():
-                if name not in there:
-                    choices = ", ".join(dict.fromkeys(there))
-                    raise DiscError(f"{self.name} has no {what} {name!r}; it has {choices}.")
-        chosen = zip(self.arms, known, strict=True)
-        return replace(
-            self,
-            seeds=tuple(seeds) if seeds else self.seeds,
-            tasks=tuple(task for task in self.tasks if not tasks or task in tasks),
-            arms=tuple(arm for arm, names in chosen if not algos or names & set(algos)),
-        )
-
-    @property
-    def shortened(self) -> str:
-        """A description of how the runs are shortened; empty if they are not."""
-        parts = [f"runs shortened to {self.scale:g} of their length"] if self.scale != 1 else []
-        whole = [self._scaled(steps) for task, steps in self.steps.items() if task in self.tasks]
-        if self.cut and self.cut < max(whole, default=0):
-            parts.append(f"runs cut at {self.cut:,} steps")
-        return ", ".join(parts)
-
-    def as_json(self) -> str:
-        """The experiment as JSON, for a file in the sweep's directory."""
-        fields = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
-        named = {name: [x._asdict() for x in fields[name]] for name in ("arms", "figures")}
-        return json.dumps({**fields, **named}, indent=1, ensure_ascii=False) + "\n"
-
-
 def from_json(text: str, path: Path) -> Experiment:
     """Parse the output of `as_json`.
 
@@ -492,32 +514,6 @@ def from_json(text: str, path: Path) -> Experiment:
     except (DiscError, *storage.MALFORMED) as error:
         why = str(error).removesuffix(".")
         raise DiscError(f"{path}: can't be read as an experiment ({why}).") from error
-
-
-def _flag(name: str, value: Any) -> list[str]:
-    """An option as command-line arguments."""
-    dashed = name.replace("_", "-")
-    if isinstance(value, bool):
-        return [f"--{dashed}" if value else f"--no-{dashed}"]
-    several = value if isinstance(value, list | tuple) else [value]
-    return [f"--{dashed}", *map(str, several)]
-
-
-def _as_list(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def plain(value: Any) -> str:
-    """A value as part of a file name."""
-    text = "-".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    text = re.sub(r"[^\w.+-]", "-", text)
-    return text if text.strip(".") else "-" * max(1, len(text))  # prevents ".."
-
-
-MOST_RUNS = 100_000  # maximum of runs, or curves in figures
-ARMS = 1_000
-LONGEST = 255  # maximum bytes of a directory's name
-WIDEST = 10_000  # maximum points of a trailing mean
 
 
 def check(found: Experiment) -> None:
