@@ -118,7 +118,7 @@ def nothing(config: Any, state: Any, metrics: Any) -> tuple[Any, Any]:
 def stops(algo: str, path: Path, spoil: Spoil) -> str:
     """Check that a run stops with a dump and good checkpoints; returns what went wrong."""
     result = train(algo, path, spoil)
-    wanted = r"^disc: the update at step ([\d,]+) gave a number that is not finite \(.+\); "
+    wanted = r"^disc: the update at step ([\d,]+) gave a non-finite value \(.+\); "
     if result.status != 2 or not (match := re.search(wanted, result.sentence)):
         return f"{algo}: status {result.status}, {result.err[-300:]!r}"
     step = int(match[1].replace(",", ""))
@@ -177,7 +177,7 @@ def _lists(options: dict[str, Any]) -> dict[str, Any]:
 def overflows(algo: str, path: Path) -> str:
     """Rewards of 1e38: detected in its iteration, or finite to the end; what went wrong."""
     result = train(algo, path, nothing, env="RewardEnormous")
-    seen = result.status == 2 and "gave a number that is not finite" in result.sentence
+    seen = result.status == 2 and "gave a non-finite value" in result.sentence
     if result.status and not seen:
         return f"{algo}: status {result.status}, {result.err[-300:]!r}"
     return _finite(algo, sorted((path / "checkpoints").iterdir()))

@@ -50,8 +50,8 @@ class Maker:
             how: what to do if it is to be made after all.
 
         Raises:
-            DiscError: it names a function to import, a file or a large number, which a stranger may
-                have chosen.
+            DiscError: it names a function to import, a file or a large number, which an untrusted
+                file must not choose.
         """
         if not isinstance(recipe, str):
             raise DiscError(f"{path}: its environment was made in Python; name one with env.")

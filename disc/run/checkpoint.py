@@ -1,8 +1,8 @@
-"""Checkpoints: all that changes, in one file that is whole or not there.
+"""Checkpoints: everything that changes, in one file that is complete or absent.
 
-At a scheduled checkpoint the environments are reset, interrupted or not, so nothing of theirs
-needs to be saved. A checkpoint at any other moment (the end of a run, Ctrl-C) also holds the
-actions since the last reset; taking them again brings the environments back.
+At a scheduled checkpoint the environments are reset in every run, so their state need not be saved.
+A checkpoint at any other moment (the end of a run, Ctrl-C) also holds the actions since the last
+reset; repeating them restores the environments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ State = TypeVar("State")
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint file holds."""
+    """The contents of a checkpoint file."""
 
     state: Any
     actions_since_reset: Floats  # (E, T, D)
@@ -47,12 +47,12 @@ class Checkpoint(NamedTuple):
 
 
 def row_to_json(row: Metrics) -> dict[str, float | None]:
-    """A row of which JSON can hold all; `Checkpoint.pending` is the way back."""
+    """A row for JSON, which has no NaN; `Checkpoint.pending` is the inverse."""
     return {name: None if math.isnan(x) else x for name, x in row.items()}
 
 
 def save(directory: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint and remove all but it and the one before it."""
+    """Write a checkpoint; keep only it and the one before it."""
     state = checkpoint.state
     arrays = {f"state/{name}": leaf for name, leaf in _leaves(state).items()}
     arrays |= {f"replay/{name}": array for name, array in pack(state.replay).items()}
@@ -67,14 +67,14 @@ def save(directory: Path, checkpoint: Checkpoint) -> Path:
 
 
 def place(directory: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """The path of the checkpoint of a step."""
     return directory / f"step_{step:012d}.safetensors"
 
 
 def prune(path: Path, later: bool = True) -> None:
     """Remove all checkpoints but one and the newest before it.
 
-    Later ones go too: they were damaged, and the run went on from before them.
+    Later ones are removed too: they were damaged, and the run resumed from before them.
     """
     there = _files(path.parent)
     gone = sorted(old for old in there if old.name < path.name)[:-1]
@@ -86,12 +86,12 @@ def prune(path: Path, later: bool = True) -> None:
 def load(path: Path, fresh: State) -> Checkpoint:
     """Read a checkpoint; `fresh` is an initial state of the same run and gives the structure.
 
-    A replay may fill most of the memory, so there is never a second one: it is read from the disk
-    into that of `fresh`, which must not be used again.
+    A replay may fill most of the memory, so it is read from disk into the memory of `fresh`, which
+    must not be used again.
 
     Raises:
-        DamagedError: the file is not as it was written.
-        DiscError: it is missing, or of another run's shape.
+        DamagedError: the file is damaged.
+        DiscError: it is missing, or does not fit the run.
     """
     arrays, info = storage.read_tensors(path, FORMAT, FORMAT_VERSION, mapped=True)
     try:
@@ -105,7 +105,7 @@ def load(path: Path, fresh: State) -> Checkpoint:
 
 
 def _check(found: Checkpoint, fresh: Any) -> None:
-    """Raise if it is another run's, or no run's at all."""
+    """Raise if it is of another run, or inconsistent."""
     state, envs = found.state, len(fresh.normalizer.running)
     sizes = [fresh.replay._asdict()[name].shape[-1] for name in ("action", "observation")]
     steps = found.actions_since_reset.shape[1]
@@ -128,11 +128,11 @@ def _check(found: Checkpoint, fresh: Any) -> None:
 
 
 def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, or none at all, and what was wrong with newer ones.
+    """The newest undamaged checkpoint, if there is one, and what is wrong with newer ones.
 
     Raises:
-        DiscError: there are some but none is whole, or the newest whole one is not of this run or
-            this version.
+        DiscError: all are damaged, or the newest undamaged one is of another run or a newer
+            version.
     """
     complaints: list[str] = []
     for path in sorted(_files(directory), reverse=True):
@@ -142,8 +142,8 @@ def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]
             complaints.append(str(error))
     if complaints:
         raise DiscError(
-            f"{directory}: none of its {len(complaints)} checkpoints is whole ({complaints[0]}) "
-            "Bring one back from a copy, or remove them all to start the run again."
+            f"{directory}: all of its {len(complaints)} checkpoints are damaged ({complaints[0]}) "
+            "Restore one from a copy, or remove them all to start the run again."
         )
     return None, complaints
 
@@ -153,7 +153,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _tree(state: Any) -> dict[str, Any]:
-    """The state's fields by name, less the replay, which packs itself."""
+    """The state's fields by name, without the replay, which is packed."""
     names = [field.name for field in dataclasses.fields(state) if field.name != "replay"]
     return {name: getattr(state, name) for name in names}
 
@@ -192,7 +192,7 @@ def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
 
 
 PART = 10_000
-"""Rows that are compared or copied at once, as a replay may fill most of the memory."""
+"""Rows that are compared or copied at a time, as a replay may fill most of the memory."""
 
 Replay = TypeVar("Replay", BatchReplay, ChunkReplay, TransitionReplay)
 
@@ -200,8 +200,8 @@ Replay = TypeVar("Replay", BatchReplay, ChunkReplay, TransitionReplay)
 def pack(replay: BatchReplay | ChunkReplay | TransitionReplay) -> dict[str, np.ndarray[Any, Any]]:
     """The replay as arrays for a file.
 
-    Empty slots are left out, and of the next observations all that stand in the following row
-    anyway, which halves the file (but not where single steps of several environments alternate).
+    Empty slots are left out, and next observations that equal the observation of the following row,
+    which halves the file (but not if single steps of several environments alternate).
     """
     filled = replay.filled
     arrays = {
@@ -215,7 +215,7 @@ def pack(replay: BatchReplay | ChunkReplay | TransitionReplay) -> dict[str, np.n
         stop = min(start + PART, len(following) - 1)
         here, there = following[start:stop], observation[start + 1 : stop + 1]
         jumps[start:stop] = np.any(_bits(here) != _bits(there), axis=1)
-    elsewhere = following if jumps.all() else following[jumps]  # all of it needs no copy
+    elsewhere = following if jumps.all() else following[jumps]  # avoids a copy of all
     return {**arrays, "jump_row": np.flatnonzero(jumps), "jump_observation": elsewhere}
 
 
@@ -228,7 +228,7 @@ def unpack(arrays: Mapping[str, np.ndarray[Any, Any]], empty: Replay) -> Replay:
     """The replay that `pack` took apart, in the memory of `empty`, which must not be used again.
 
     Raises:
-        KeyError, TypeError, ValueError: the arrays are of no such replay; `empty` is untouched.
+        KeyError, TypeError, ValueError: the arrays do not fit; `empty` is unchanged.
     """
     _check_replay(arrays, empty)
     replay, size = empty, empty.observation.shape[-1]
@@ -261,7 +261,7 @@ def _check_replay(
     arrays: Mapping[str, np.ndarray[Any, Any]],
     empty: BatchReplay | ChunkReplay | TransitionReplay,
 ) -> None:
-    """Refuse arrays that do not fit, before anything is overwritten."""
+    """Raise if the arrays do not fit, before anything is overwritten."""
     filled, jumps = len(arrays["observation"]), arrays["jump_row"]
     wanted: dict[str, tuple[Any, ...]] = {
         name: ((filled, *blank.shape[1:]) if blank.ndim else (), blank.dtype)
@@ -277,6 +277,6 @@ def _check_replay(
     if filled > len(empty.reward):
         raise ValueError(f"the replay has {filled:,} slots, not {len(empty.reward):,} at most")
     rows = filled * math.prod(empty.observation.shape[1:-1])
-    last = [rows - 1] if rows else []  # nothing follows it, so it always goes elsewhere
+    last = [rows - 1] if rows else []  # nothing follows it, so it is always stored
     if jumps[-1:].tolist() != last or np.any(np.diff(jumps, prepend=-1) <= 0):
         raise ValueError("replay/jump_row does not number rows")

@@ -20,17 +20,17 @@ from disc.types import DiscError
 
 Row = dict[str, float]
 
-LAST = 2**53  # of all steps: beyond, a float can't count them
-HEAD = 100_000  # bytes of a record's first row at most
-WIDEST = 1_000  # columns; a run has some 40
-LARGEST = 10**7  # numbers: some 250,000 rows
+LAST_STEP = 2**53  # a float can't count beyond
+HEADER = 100_000  # maximum bytes of a record's first row
+MOST_COLUMNS = 1_000  # a run has about 40
+MOST_VALUES = 10**7  # about 250,000 rows
 
 
 def read_progress(path: Path) -> list[Row]:
-    """The whole rows of a `progress.csv`; an empty cell is left out of its row.
+    """The complete rows of a `progress.csv`; empty cells are left out.
 
     Raises:
-        OSError: there is none.
+        OSError: it can't be read.
         ValueError: it is damaged.
     """
     text = storage.read_text(path, storage.RECORD)
@@ -42,31 +42,31 @@ def _rows(lines: Iterable[str]) -> Iterator[Row]:
     """The rows below a header.
 
     Raises:
-        ValueError: they are none of it, or there is more than a run can have written.
+        ValueError: a row is damaged, or there are more than a run can have written.
     """
     try:
         cells = csv.reader(lines)
         columns, held = next(cells, []), 0
-        if len(columns) > WIDEST:
-            raise ValueError(f"more than {WIDEST:,} columns")
+        if len(columns) > MOST_COLUMNS:
+            raise ValueError(f"more than {MOST_COLUMNS:,} columns")
         for found in filter(None, cells):
             if len(found) != len(columns):
                 raise ValueError(f"a row is damaged: it has {len(found)} cells")
             row = {n: float(x) for n, x in zip(columns, found, strict=True) if x}
             held += len(row)
-            if not 0 <= row["step"] <= LAST or held > LARGEST:
-                raise ValueError("a step is none, or there are too many rows")
+            if not 0 <= row["step"] <= LAST_STEP or held > MOST_VALUES:
+                raise ValueError("a step is invalid, or there are too many rows")
             yield {**row, "step": int(row["step"])}
     except (csv.Error, KeyError) as error:
         raise ValueError(f"a row is damaged: {error}") from error
 
 
 def salvage(path: Path) -> list[Row]:
-    """The rows of a `progress.csv` that can be read; a damaged one is kept beside.
+    """The rows of a `progress.csv` that can be read; of a damaged file a copy is kept.
 
     Raises:
-        DiscError: it is no file that can be read.
-        OSError: it can't be kept.
+        DiscError: the file can't be read.
+        OSError: the copy can't be written.
     """
     try:
         return read_progress(path)
@@ -78,8 +78,8 @@ def salvage(path: Path) -> list[Row]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     with storage.replace(path.with_name("progress.damaged.csv")) as beside:
         shutil.copyfile(path, beside)
-    header, rows = lines[0][:HEAD] if lines else "", list[Row]()
-    if header.count(",") < WIDEST:
+    header, rows = lines[0][:HEADER] if lines else "", list[Row]()
+    if header.count(",") < MOST_COLUMNS:
         for line in lines[1:]:
             with suppress(ValueError):
                 rows += _rows([header, line])
@@ -87,17 +87,17 @@ def salvage(path: Path) -> list[Row]:
 
 
 def tail(path: Path) -> list[Row]:
-    """The last few whole rows of a `progress.csv`, read from its end; none if it is damaged."""
+    """The last few complete rows of a `progress.csv`; none if it is damaged."""
     if not path.is_file():
         return []
     try:
         with open(path, "rb") as file:
-            head = file.readline(HEAD)
+            head = file.readline(HEADER)
             size = file.seek(0, 2)
             start = max(len(head), size - 8 * max(1024, len(head)))
             file.seek(start)
-            lines = file.read().split(b"\n")[:-1]  # what stands behind the last newline is no row
-            lines = lines if start == len(head) else lines[1:]  # the first may lack its beginning
+            lines = file.read().split(b"\n")[:-1]  # without a newline a row is incomplete
+            lines = lines if start == len(head) else lines[1:]  # the first may be cut off
     except OSError:
         return []
     try:
@@ -105,19 +105,19 @@ def tail(path: Path) -> list[Row]:
         cells = [line.decode().strip().split(",") for line in lines]
         whole = [row for row in cells if len(row) == len(columns)]
         rows = [{n: float(x) for n, x in zip(columns, row, strict=True) if x} for row in whole]
-        return [row for row in rows if 0 <= row.get("step", -1.0) <= LAST]
-    except ValueError:  # a run that goes on makes its record anew
+        return [row for row in rows if 0 <= row.get("step", -1.0) <= LAST_STEP]
+    except ValueError:  # a resumed run rewrites its record
         return []
 
 
 class ProgressFile:
-    """`progress.csv`: a row an iteration, appended whole."""
+    """`progress.csv`: one row per iteration."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.columns = path, list[str]()
 
     def append(self, row: Row) -> None:
-        """Add a row; a column that is new comes last, and is empty in the rows before."""
+        """Add a row; a new column comes last, and is empty in earlier rows."""
         new = [name for name in row if name not in self.columns]
         if new and self.columns:
             rows = read_progress(self.path)
@@ -129,20 +129,20 @@ class ProgressFile:
             file.write(text + self._line(row))
 
     def flush(self) -> None:
-        """Wait until all rows are on the disk."""
+        """Wait until all rows are on disk."""
         if self.path.exists():
             storage.sync(self.path)
 
     def replace(self, rows: list[Row]) -> None:
-        """Hold these rows instead, under the same columns."""
+        """Replace all rows, keeping the columns."""
         self.columns = list(dict.fromkeys(name for row in rows for name in row))
-        if not rows:  # the next row names the columns anew
+        if not rows:  # the next row defines the columns
             self.path.unlink(missing_ok=True)
             return
         if self.path.exists():
             with open(self.path, newline="", encoding="utf-8", errors="replace") as file:
-                header = next(csv.reader([file.readline(HEAD)]), [])
-            if {*self.columns} <= {*header}:  # a damaged one names others
+                header = next(csv.reader([file.readline(HEADER)]), [])
+            if {*self.columns} <= {*header}:  # unless the header is damaged
                 self.columns = header
         self._rewrite(rows)
 
@@ -156,12 +156,12 @@ class ProgressFile:
 
 
 class Events:
-    """TensorBoard events beside the CSV, written at once and by this thread, so that a kill loses
-    none and a full disk is told where it is met.
+    """TensorBoard events, written immediately by this thread, so that a kill loses none and a full
+    disk is reported where it occurs.
 
     Args:
-        directory: a file for this process is made in it.
-        purge_step: what other files hold from this step on is out of date.
+        directory: gets a new file.
+        purge_step: events of other files from this step on are out of date.
     """
 
     def __init__(self, directory: Path, purge_step: int | None) -> None:
@@ -200,7 +200,7 @@ class Events:
 
 
 def scores(rows: Sequence[Row]) -> dict[str, Any]:
-    """How well a run did, from its rows: the last and the best evaluation, the last return."""
+    """The last and the best evaluation of a run, and its last training return."""
     known = {"eval/return", "eval/return_std"}
     evaluations = [_evaluation(row) for row in rows if known <= row.keys()]
     last = next((row for row in reversed(rows) if "train/return" in row), None)

@@ -1,4 +1,4 @@
-"""Numbers that are none: seen in the iteration in which they arise, and written down."""
+"""Non-finite values: detected in the iteration in which they arise, and written to a file."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ import numpy as np
 from disc import storage
 from disc.types import DiscError, Measured, Rollout
 
-NAMED = 4  # bad arrays that the message names; the dump names all
+NAMED = 4  # arrays that the message names; the file names all
 MEASURED = ("train/objective", "train/value_loss", "train/entropy")
-"""Metrics that, where they are measured, are numbers as long as the parameters are."""
+"""Metrics that are finite as long as the parameters are."""
 DUMP = "nonfinite.json"
 
 
 class NonFinite(DiscError):
-    """An update gave a NaN or an infinity; `found` says which and from which batch."""
+    """An update gave a NaN or an infinity; `found` lists where, and the batch."""
 
     def __init__(self, step: int, found: dict[str, Any]) -> None:
         names = [*found["metrics"], *found["arrays"]]
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         self.step, self.found = step, found
         self.what = (
-            f"the update at step {step:,} gave a number that is not finite "
+            f"the update at step {step:,} gave a non-finite value "
             f"({', '.join(names[:NAMED])}{more})"
         )
         super().__init__(
-            f"{self.what}; lower the learning rate or step size, let --on-nan rollback do so, or "
-            "look at the rewards and observations."
+            f"{self.what}; lower the learning rate or step size, use --on-nan rollback, or check "
+            "the rewards and observations."
         )
 
-    def after(self, returns: int) -> None:
-        """Say that so many returns with smaller steps did not help."""
-        how = f"{returns} returns with half the step size each did not help"
-        self.args = (f"{self.what}, and {how}; look at the rewards and observations.",)
+    def after(self, rollbacks: int) -> None:
+        """Add to the message that rollbacks did not help."""
+        how = f"{rollbacks} rollbacks with half the step size each did not help"
+        self.args = (f"{self.what}, and {how}; check the rewards and observations.",)
 
     def write(self, directory: Path) -> None:
-        """Leave what was found in a run directory."""
+        """Write what was found to a run directory."""
         text = json.dumps({"step": self.step, **self.found}, indent=2) + "\n"
         storage.write_text(directory / DUMP, text)
 
 
 def check_measured(measured: Measured, state: Any, rollout: Rollout) -> None:
-    """Look at what an update measured; what is still on its way is not waited for.
+    """Check the metrics of an update, but not those that are still being computed.
 
     Raises:
         NonFinite: an objective, a loss or an entropy is NaN or infinite.
@@ -60,13 +60,13 @@ def check_measured(measured: Measured, state: Any, rollout: Rollout) -> None:
 
 
 def check_state(measured: Measured, state: Any, rollout: Rollout) -> None:
-    """Look at all that an update changes, which it may have spoiled after it measured.
+    """Check everything that an update changes.
 
-    Beside networks, these are their targets and what optimisers remember: where that is infinite,
-    Adam stands still, and nothing else shows it.
+    These are networks, target networks and the moments of optimisers: Adam stops moving if they
+    are infinite, and nothing else shows it.
 
     Raises:
-        NonFinite: a number is NaN or infinite.
+        NonFinite: a value is NaN or infinite.
     """
     leaves = [x for _, x in _floats(_fields(state))]
     if not bool(_all_finite(leaves)):
@@ -79,13 +79,13 @@ def _all_finite(leaves: list[jax.Array | float]) -> jax.Array:
 
 
 def _fields(state: Any) -> dict[str, Any]:
-    """What a state holds, but its replay."""
+    """The fields of a state without the replay."""
     names = [field.name for field in fields(state) if field.name != "replay"]
     return {name: getattr(state, name) for name in names}
 
 
 def _floats(tree: Any) -> list[tuple[Any, Any]]:
-    """The path and value of what an update computes: floats, and JAX's arrays of them."""
+    """Paths and values of floats and of JAX's floating-point arrays."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return [
         (path, x)
@@ -95,9 +95,9 @@ def _floats(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def describe(measured: Measured, state: Any, rollout: Rollout) -> dict[str, Any]:
-    """Which metrics and arrays are not finite, and between which values the newest batch lies.
+    """Which metrics and arrays are not finite, and the range of the newest batch.
 
-    Networks have the names that they have in a policy file; all else follows, under its own.
+    Networks have the names that they have in a policy file; other arrays follow.
     """
     values = {name: float(measured[name]) for name in MEASURED if name in measured}
     networks = _floats(state.parameters())
@@ -125,7 +125,7 @@ def describe(measured: Measured, state: Any, rollout: Rollout) -> dict[str, Any]
 
 
 def _ranges(steps: Any) -> dict[str, dict[str, float | str]]:
-    """Between which values some steps lie."""
+    """The range of each column of some steps."""
     ranges = {}
     for name in ("observation", "action", "reward", "next_observation"):
         ends = {"min": getattr(steps, name).min(), "max": getattr(steps, name).max()}
@@ -138,5 +138,5 @@ def _number(x: float) -> float | str:
 
 
 def last_good(before: Any, now: Any) -> Any:
-    """The state that an iteration began with, but with today's replay: the old one is gone."""
+    """The state before an iteration, with the current replay: the old one was overwritten."""
     return replace(before, replay=now.replay)

@@ -1,4 +1,4 @@
-"""What the terminal shows while something runs."""
+"""Standard error, and the progress of a run on it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from disc.types import Metrics
 
 
 class Speaker(Console):
-    """Standard error, until nobody listens: `| tee` has ended, or the terminal is gone.
-
-    What is said is worth less than what is learned, so that is no reason to stop.
+    """Standard error. If it is closed (`| tee` has ended, the terminal is gone), training continues
+    silently.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(stderr=True, emoji=False, highlight=False, **options)
 
     def on_broken_pipe(self) -> None:
-        """Fall silent, for whoever else writes there too."""
+        """Discard all further output, also of others that write there."""
         self.quiet = True
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
@@ -46,9 +45,9 @@ class Reporter:
 
     Args:
         title: what runs.
-        total: steps in all.
-        show: False keeps quiet.
-        console: where to; standard error by default.
+        total: the run's steps.
+        show: False shows nothing.
+        console: standard error by default.
     """
 
     SECONDS_BETWEEN_LINES = 10.0
@@ -74,7 +73,7 @@ class Reporter:
             self.bar.start()
 
     def update(self, step: int, metrics: Metrics) -> None:
-        """Show where the run stands."""
+        """Show the progress."""
         for label, name in (("return", "train/return"), ("eval", "eval/return")):
             if not math.isnan(metrics.get(name, math.nan)):
                 self.returns[label] = f"{label} {metrics[name]:,.1f}"
@@ -95,11 +94,11 @@ class Reporter:
             self.say(f"{self.title}: {text}")
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         self.console.print(text, markup=False)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Stop the progress bar."""
         if self.bar is not None:
             self.bar.stop()
 

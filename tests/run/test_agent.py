@@ -79,7 +79,7 @@ def test_non_finite_values_stop_the_run_before_it_saves(tmp_path: Path) -> None:
             value = agent.state.value._replace(parameters=bad)
             agent.training.state = dataclasses.replace(agent.state, value=value)
 
-    with pytest.raises(DiscError, match="update at step 768 gave a number that is not finite"):
+    with pytest.raises(DiscError, match="update at step 768 gave a non-finite value"):
         small().learn(2048, out=tmp_path / "run", checkpoint_every=256, callbacks=[poison], **QUIET)
     names = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
     assert names[-1] == "step_000000000512.safetensors"
@@ -93,7 +93,7 @@ def test_non_finite_values_stop_off_policy_runs_at_the_next_update() -> None:
             learned = agent.state.learned._replace(value=value)
             agent.training.state = dataclasses.replace(agent.state, learned=learned)
 
-    with pytest.raises(DiscError, match="update at step 528 gave a number that is not finite"):
+    with pytest.raises(DiscError, match="update at step 528 gave a non-finite value"):
         small(SAC).learn(2048, callbacks=[poison], **QUIET)
 
 

@@ -69,7 +69,7 @@ def test_invalid_progress_files_raise_quickly(text: str, tmp_path: Path) -> None
 
 def test_too_large_progress_file_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "progress.csv").write_text(TEXT)
-    monkeypatch.setattr(log, "LARGEST", 7)
+    monkeypatch.setattr(log, "MOST_VALUES", 7)
     with pytest.raises(ValueError, match="too many rows"):
         log.read_progress(tmp_path / "progress.csv")
 

@@ -72,7 +72,7 @@ def test_non_finite_parameter_is_detected_in_its_iteration(
     kind: type[Agent], tmp_path: Path
 ) -> None:
     agent = small(spoiled(kind, parameters_at(768)))
-    with pytest.raises(NonFinite, match="update at step 768 gave a number that is not finite"):
+    with pytest.raises(NonFinite, match="update at step 768 gave a non-finite value"):
         agent.learn(2048, out=tmp_path / "run", checkpoint_every=256, **QUIET)
     found = json.loads((tmp_path / "run" / "nonfinite.json").read_text())
     assert found["step"] == 768
@@ -178,7 +178,7 @@ def test_rollback_halves_the_step_size(tmp_path: Path, capfd: pytest.CaptureFixt
 
 def test_rollback_gives_up_after_five_attempts(tmp_path: Path) -> None:
     agent = small(spoiled(DISC, parameters_at(256)))
-    with pytest.raises(NonFinite, match="5 returns with half the step size each did not help"):
+    with pytest.raises(NonFinite, match="5 rollbacks with half the step size each did not help"):
         agent.learn(512, out=tmp_path / "run", on_nan="rollback", checkpoint_every=0, **QUIET)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["rollbacks"] == 5 * [{"from": 256, "to": 0}]
