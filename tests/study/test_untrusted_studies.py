@@ -197,7 +197,7 @@ HEAD = "step,eval/return,eval/return_std\n"
 def test_invalid_progress_files_raise(rows: str, tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     path.write_text(HEAD + rows)
-    with pytest.raises(ValueError, match=r"damaged|a step is none"):
+    with pytest.raises(ValueError, match=r"damaged|a step is invalid"):
         log.read_progress(path)
     with pytest.raises(DiscError, match=r"can't be read as a progress\.csv"):
         plots.curves([path], tmp_path / "x.svg")
