@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from disc import host
-from faults import disks, environments, kills, load, numbers, strangers
+from faults import disks, environments, kills, load, numbers, untrusted
 from faults.outcome import Outcome
 
 Part = Callable[[Path, np.random.Generator, float], Iterator[Outcome]]
@@ -29,7 +29,7 @@ PARTS: dict[str, Part] = {
     "disks": disks.campaign,
     "environments": environments.campaign,
     "numbers": numbers.campaign,
-    "strangers": strangers.campaign,
+    "untrusted": untrusted.campaign,
     "load": load.campaign,
 }
 

@@ -34,18 +34,18 @@ def outcome(scratch: Path) -> Outcome:
     folder.mkdir()
     result = run([folder], folder, module="faults.giants")
     if result.returncode:
-        return Outcome("strangers", what, 1, 0, result.stderr[-500:])
+        return Outcome("untrusted", what, 1, 0, result.stderr[-500:])
     return Outcome(*json.loads(result.stdout.splitlines()[-1]))._replace(what=what)
 
 
 def main() -> None:
     """Run all trials in a folder, and print the outcome."""
-    from faults import strangers
+    from faults import untrusted
 
     scratch = Path(sys.argv[1])
     names = ("disc", "acktr", "trust-pcl", "sac", "sql")
-    saved = {name: strangers.save(scratch, name) for name in names}
-    trained = {name: strangers.train(scratch, name) for name in ("disc", "trust-pcl", "sac")}
+    saved = {name: untrusted.save(scratch, name) for name in names}
+    trained = {name: untrusted.train(scratch, name) for name in ("disc", "trust-pcl", "sac")}
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + ROOM
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -54,11 +54,11 @@ def main() -> None:
         for name, path in saved.items():
             yield from agents(name, path, AGENTS[name].load)
         for name, path in trained.items():
-            yield from going_on(name, path, strangers.go_on)
-        yield from endless(scratch, saved["disc"], trained["disc"], strangers.go_on)
+            yield from going_on(name, path, untrusted.go_on)
+        yield from endless(scratch, saved["disc"], trained["disc"], untrusted.go_on)
         yield from multiplied(scratch)
 
-    print(json.dumps(strangers.tally("", trials())))
+    print(json.dumps(untrusted.tally("", trials())))
 
 
 def claims(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

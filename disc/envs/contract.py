@@ -77,7 +77,8 @@ def step(
         x = observation if type(observation) is np.ndarray else np.asarray(observation)
         if type(reward) is not float:
             reward = number(reward)
-        if x.size == math.prod(shape) and x.dtype.kind in "fiub" and abs(reward) <= LARGEST:
+        fits = x.shape == shape or x.size == math.prod(shape)
+        if fits and x.dtype.kind in "fiub" and abs(reward) <= LARGEST:
             return observation, reward, bool(terminated), bool(truncated)
     except Exception:
         pass  # `_fault` finds out what it was

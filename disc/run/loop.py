@@ -203,11 +203,10 @@ def score(
         Interrupted: a signal arrived.
     """
     state, name = training.state, training.maker.name
-    acting = training.algorithm.act(training.config, training.env.spec, state)
     with borrowed(training.maker, f"to evaluate at step {state.step}") as env:
         found = evaluate(
             env,
-            acting,
+            training.policy,
             plan.eval_episodes,
             state.seed,
             state.step,

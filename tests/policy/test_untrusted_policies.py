@@ -19,17 +19,17 @@ from disc.cli import policy as cli_policy
 from disc.cli.options import Info
 from disc.learning import networks
 from disc.policy import file as policy_file
-from faults import mutations, strangers
+from faults import mutations, untrusted
 from tests.support.small import small
 
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
 def test_mutated_files_load_or_raise_one_line_errors(tmp_path: Path) -> None:
-    """A small part of `python -m faults --parts strangers`."""
+    """A small part of `python -m faults --parts untrusted`."""
     rng, tried = np.random.default_rng(1), 0
-    for what, trials in strangers.lines(tmp_path, rng, 0.04, ["disc"]):
-        outcome = strangers.tally(what, trials)
+    for what, trials in untrusted.lines(tmp_path, rng, 0.04, ["disc"]):
+        outcome = untrusted.tally(what, trials)
         assert outcome.good, outcome
         tried += outcome.tried
     assert tried > 1_000
@@ -122,7 +122,7 @@ def test_only_gaussian_policies_may_have_unbounded_actions(
 ) -> None:
     endless = {"action/high": np.float32([math.inf])}
     mutations.write(tmp_path / "p.disc", {**file.tensors, **endless}, file.info)
-    strangers.act(tmp_path / "p.disc")
+    untrusted.act(tmp_path / "p.disc")
     refuse(tmp_path / "p.disc", {**bounded.tensors, **endless}, bounded.info, "not finite")
 
 
@@ -182,7 +182,7 @@ def test_agent_with_invalid_arrays_raises(
     name: str, array: Any, file: policy_file.PolicyFile, tmp_path: Path
 ) -> None:
     mutations.write(tmp_path / "p.disc", {**file.tensors, name: array}, file.info)
-    strangers.act(tmp_path / "p.disc")
+    untrusted.act(tmp_path / "p.disc")
     with pytest.raises(DiscError, match="the policy file's"):
         DISC.load(tmp_path / "p.disc")
 

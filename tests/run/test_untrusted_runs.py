@@ -24,7 +24,7 @@ from disc.run.agent import Agent
 from disc.study import sweep
 from disc.study.local import Process
 from disc.study.spec import Arm, Cell
-from faults import mutations, strangers
+from faults import mutations, untrusted
 from tests.support import environments as probes
 from tests.support.small import QUIET, small
 
@@ -217,7 +217,7 @@ def test_sweep_names_the_environment_when_resuming_runs(tmp_path: Path) -> None:
 def test_invalid_configs_raise(odd: dict[str, Any], run: Path) -> None:
     change(run, **odd)
     with pytest.raises(DiscError):
-        strangers.go_on(run)
+        untrusted.go_on(run)
 
 
 def test_too_many_environments_raise(run: Path) -> None:
@@ -225,14 +225,14 @@ def test_too_many_environments_raise(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())["config"]
     change(run, num_envs=2**30, config={**config, "horizon": 2**30})
     with pytest.raises(DiscError, match="num_envs must be a whole number of at most 1,000"):
-        strangers.go_on(run)
+        untrusted.go_on(run)
 
 
 def test_named_pipes_raise_instead_of_blocking(run: Path) -> None:
     (run / "progress.csv").unlink()
     os.mkfifo(run / "progress.csv")
     with pytest.raises(DiscError, match="not a regular file"):
-        strangers.go_on(run)
+        untrusted.go_on(run)
     assert run_log.tail(run / "progress.csv") == []
     (run / "config.json").unlink()
     os.mkfifo(run / "config.json")
@@ -263,7 +263,7 @@ def test_invalid_checkpoints_raise(name: str, array: Any, run: Path) -> None:
     assert name in arrays
     mutations.write(path, {**arrays, name: np.asarray(array)}, info)
     with pytest.raises(DiscError, match="does not fit this run's options"):
-        strangers.go_on(run)
+        untrusted.go_on(run)
 
 
 @pytest.mark.parametrize("elapsed", [None, "long", math.nan, -1, 10**400, mutations.DEEP])
@@ -272,7 +272,7 @@ def test_invalid_elapsed_times_raise(elapsed: Any, run: Path) -> None:
     arrays, info = storage.read_tensors(path, checkpoint.FORMAT, checkpoint.FORMAT_VERSION)
     mutations.write(path, arrays, {**info, "elapsed": elapsed})
     with pytest.raises(DiscError):
-        strangers.go_on(run)
+        untrusted.go_on(run)
 
 
 # Memory

@@ -100,7 +100,7 @@ def tally(what: str, trials: Iterator[Trial]) -> Outcome:
         if loss:
             losses.append(f"{name}: {loss}")
     remark = "; ".join(losses[:3])[:500] or "an error in one sentence, or it works"
-    return Outcome("strangers", what, tried, tried - len(losses), remark)
+    return Outcome("untrusted", what, tried, tried - len(losses), remark)
 
 
 def attempt(trial: Callable[[], Any]) -> str:
