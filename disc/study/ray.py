@@ -239,8 +239,6 @@ class Cluster:
         except Exception as error:
             why = f"can't connect to a Ray cluster at {address} ({' '.join(str(error).split())})"
             raise DiscError(f"{why}; `ray start --head` starts one.") from error
-        with suppress(AttributeError):  # a private name, which prints much about a lost machine
-            ray._private.worker.print_to_stdstream = lambda *_, **__: None
         actor = ray.remote(num_cpus=1, max_restarts=LOSSES, scheduling_strategy="SPREAD")(Runner)
         return cls(ray, actor, jobs, share)
 

@@ -24,8 +24,6 @@ from disc.types import DiscError
 PAPER = Path(__file__).parent / "paper"
 """The paper's experiments."""
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-MOST = 1_000  # maximum of arms, or entries of a list
-LARGE = 10**6  # maximum bytes of a file
 FIGURE_KINDS = {"title": str, "label": str, "window": int, "together": bool, "line": float}
 FEWEST_EVALUATIONS = 25  # of a shortened run, if the full run has as many
 MOST_RUNS = 100_000  # maximum of runs, or curves in figures
@@ -270,13 +268,7 @@ def read(path: Path) -> Experiment:
         DiscError: it can't be read, or an entry is invalid, which the message names.
     """
     try:
-        text = storage.read_text(path, LARGE)
-        if any(map(_deep, text.splitlines())):
-            raise ValueError("nested too deeply")
-        contents = tomllib.loads(text)
-        storage.check_depth(contents)
-    except RecursionError:
-        raise DiscError(f"{path}: can't be read (nested too deeply).") from None
+        contents = tomllib.loads(storage.read_text(path))
     except (OSError, ValueError) as error:
         raise DiscError(f"{path}: can't be read ({error}).") from error
     try:
@@ -289,21 +281,12 @@ def read(path: Path) -> Experiment:
         raise DiscError(f"{path}: can't be read as an experiment ({error}).") from error
 
 
-def _deep(line: str) -> bool:
-    """Whether a line has a key with too many parts, which would be slow to parse."""
-    keys = (piece.split(".") for piece in re.split(r"[=,{}\[\]]", line))
-    return any(len(x) > storage.DEPTH and all(len(y.split()) == 1 for y in x) for x in keys)
-
-
 def _experiment(name: str, contents: dict[str, Any]) -> Experiment:
     known = {x.name for x in dataclasses.fields(Experiment)} - {"name", "scale", "cut"}
     for key in contents:
         if key not in known:
             raise DiscError(f"there is no {key!r} in an experiment; choose from {_list(known)}.")
-    every = (arm for given in _tables(contents, "arms") for arm in _arms(given))
-    arms = tuple(itertools.islice(every, MOST + 1))  # lists may multiply to millions of arms
-    if len(arms) > MOST:
-        raise DiscError(f"has more than {MOST:,} arms.")
+    arms = tuple(arm for given in _tables(contents, "arms") for arm in _arms(given))
     if not arms:
         raise DiscError("has no [[arms]]; add at least one, with an algo.")
     if not contents.get("tasks"):
@@ -361,8 +344,8 @@ def _count(name: str, value: Any) -> int:
 
 def _several(name: str, value: Any, kind: type) -> tuple[Any, ...]:
     """The entries of a list, with their type checked and without duplicates."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST:
-        raise DiscError(f"{name} must be a list of 1 to {MOST:,} entries, not {value!r}.")
+    if not isinstance(value, list) or not value:
+        raise DiscError(f"{name} must be a list of one or more entries, not {value!r}.")
     found = tuple(_typed(f"an entry of {name}", entry, kind) for entry in value)
     for entry, often in Counter(found).items():
         if often > 1:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -90,28 +89,21 @@ def test_json_that_is_not_an_experiment_raises(text: str) -> None:
         study_spec.from_json(text, Path("x.json"))
 
 
-def test_small_file_cannot_define_millions_of_runs(tmp_path: Path) -> None:
+def test_small_file_cannot_define_millions_of_runs() -> None:
     names = [f"t{i}" for i in range(500)]
     steps = dict.fromkeys(names, 9)
     many = changed(tasks=names, steps=steps, anneal_steps=steps, seeds=list(range(500)))
     with pytest.raises(DiscError, match="more than 100,000"):
         study_spec.from_json(many, Path("x.json"))
-    path = tmp_path / "x.toml"
-    names = ["epochs", "replay_length", "anneal_steps"]
-    axes = [f"{name} = {list(range(1, 99))}" for name in names]
-    path.write_text("\n".join(['tasks = ["hopper"]', "[[arms]]", 'algo = "disc"', *axes]))
-    with pytest.raises(DiscError, match="more than 1,000 arms"):
-        spec.read(path)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        f"title = {'[' * 5_000}{']' * 5_000}",
         f"note = {'9' * 5_000}",
         f"steps = {'9' * 400}",
         'tasks = ["hopper", ".."]',
-        "seeds = [" + ", ".join(map(str, range(1_001))) + "]",
+        "seeds = []",
         '[[arms]]\nalgo = "sac"\ntau = 1e400',
         f'[[arms]]\nalgo = "sac"\ntau = {"9" * 400}',
         f'[[arms]]\nalgo = "sac"\nenv_kwargs = {{x = "{"y" * 300}"}}',
@@ -223,19 +215,6 @@ def test_sweep_status_tolerates_invalid_files(tmp_path: Path) -> None:
     assert (found.step, found.saved, found.done) == (0, None, False)
     (path / "progress.csv").write_text("step\ninf\n")
     assert sweep.look(tmp_path, [cell])[0].step == 0
-
-
-KEY = f"a{' . a' * 100_000}"
-TEXTS = [f"{KEY} = 1", f"[{KEY}]", f"x = {{ b = 2, {KEY} = 1 }}", "#" * 10**6]
-
-
-@pytest.mark.parametrize("text", TEXTS, ids=["key", "table", "inline", "long"])
-def test_files_that_are_slow_to_parse_raise_quickly(text: str, tmp_path: Path) -> None:
-    (tmp_path / "study.toml").write_text(f"{text}\n")
-    clock = time.process_time()
-    with pytest.raises(DiscError, match="can't be read"):
-        spec.read(tmp_path / "study.toml")
-    assert time.process_time() - clock < 5.0
 
 
 def test_pairs_of_many_arms_are_left_out(tmp_path: Path) -> None:
