@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import re
 import tomllib
 from collections import Counter
@@ -269,7 +270,7 @@ def read(path: Path) -> Experiment:
     """
     try:
         contents = tomllib.loads(storage.read_text(path))
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise DiscError(f"{path}: can't be read ({error}).") from error
     try:
         found = _experiment(path.stem, contents)
@@ -392,6 +393,8 @@ def _arms(given: dict[str, Any]) -> Iterator[Arm]:
         raise DiscError(f"an arm's algo must be one of {_list(ALGORITHMS)}, not {algorithm!r}.")
     label = _typed("an arm's label", given.pop("label", algorithm), str)
     axes = {name: _axis(name, value) for name, value in given.items()}
+    if (count := math.prod(map(len, axes.values()))) > ARMS:
+        raise DiscError(f"the lists of arm {label!r} give {count:,} arms; at most {ARMS:,}.")
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         several = {name: chosen[name] for name in axes if len(axes[name]) > 1}

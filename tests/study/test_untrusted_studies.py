@@ -104,6 +104,8 @@ def test_small_file_cannot_define_millions_of_runs() -> None:
         f"steps = {'9' * 400}",
         'tasks = ["hopper", ".."]',
         "seeds = []",
+        f"title = {'[' * 5_000}{']' * 5_000}",
+        f'[[arms]]\nalgo = "disc"\nepochs = {list(range(1, 1_002))}',
         '[[arms]]\nalgo = "sac"\ntau = 1e400',
         f'[[arms]]\nalgo = "sac"\ntau = {"9" * 400}',
         f'[[arms]]\nalgo = "sac"\nenv_kwargs = {{x = "{"y" * 300}"}}',
