@@ -42,6 +42,9 @@ class Config(BatchConfig):
         "trust_region": "alpha",
         "j_targ_per_dimension": False,
     }
+    host_only: ClassVar[tuple[str, ...]] = (
+        *BatchConfig.host_only, "replay_length", "j_targ", "j_targ_per_dimension", "alpha_is",
+    )  # fmt: skip
 
     epochs: int = 4
     """Passes over the newest batch per iteration; reused batches get as many again (ours; paper,

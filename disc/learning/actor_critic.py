@@ -19,6 +19,7 @@ from disc import seeding
 from disc.equations import clipping, distributions, importance
 from disc.learning import memory, minibatch, networks, normalize, optim
 from disc.learning import replay as replays
+from disc.learning.config import compiled
 from disc.learning.minibatch import Parts, Rows, Table
 from disc.learning.networks import MLP, GaussianPolicy
 from disc.learning.normalize import Normalizer, Scale
@@ -192,7 +193,9 @@ def improve(
     def descend(
         loss: minibatch.Loss, learner: optim.Learner, rate: Any, coefficients: Any
     ) -> tuple[optim.Learner, dict[str, jax.Array]]:
-        return minibatch.descend(loss, config, rows, learner, table, drawn, rate, coefficients)
+        return minibatch.descend(
+            loss, compiled(config), rows, learner, table, drawn, rate, coefficients
+        )
 
     (policy, policy_measured), (value, value_measured) = minibatch.together(
         threads,
@@ -214,7 +217,8 @@ def improve(
 def read(config: Any, state: ActorCritic, estimate: Estimator) -> Table:
     """Evaluate the current networks on the replay."""
     scale = normalize.scale(state.normalizer)
-    found = estimate(config, state.policy.parameters, state.value.parameters, scale, state.replay)
+    policy, value = state.policy.parameters, state.value.parameters
+    found = estimate(compiled(config), policy, value, scale, state.replay)
     return Table(state.replay, scale, jax.block_until_ready(found))
 
 

@@ -6,8 +6,9 @@ A field's docstring is its help text, and gives the source of the default in bra
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -29,6 +30,8 @@ class CommonConfig:
 
     paper: ClassVar[dict[str, Any]] = {}
     """The options for which the preset `paper` differs from the defaults."""
+    host_only: ClassVar[tuple[str, ...]] = ()
+    """Options that no compiled program reads; see `compiled`."""
 
     horizon: int = 2048
     """N: environment steps in a batch, over all environments (paper, Table A.1)."""
@@ -163,6 +166,10 @@ class OffPolicyConfig(CommonConfig):
 class BatchConfig(GaussianConfig):
     """Options shared by PPO, PPO-AMBER and DISC."""
 
+    host_only: ClassVar[tuple[str, ...]] = (
+        "epochs", "learning_rate", "learning_rate_floor", "anneal_steps", "initial_std", "std_rate",
+    )  # fmt: skip
+
     epochs: int = 10
     """Passes over the newest batch per iteration (paper, Table A.1)."""
     gradient_steps: int = 32
@@ -213,6 +220,9 @@ class BatchConfig(GaussianConfig):
     def for_steps(self, steps: int) -> Self:
         """Anneal over the run's steps by default."""
         return replace(self, anneal_steps=self.anneal_steps or steps)
+
+
+Options = TypeVar("Options", bound=CommonConfig)
 
 
 class Checker:
@@ -287,6 +297,14 @@ def _converted(value: Any, kind: Any) -> tuple[str, Any]:
         )
         return "a list of whole numbers", None if None in entries else tuple(entries)
     return "text", value if isinstance(value, str) else None
+
+
+@cache
+def compiled(config: Options) -> Options:
+    """The config as compiled programs see it: a change of other options does not recompile them."""
+    names = config.host_only
+    defaults: dict[str, Any] = {x.name: x.default for x in fields(config) if x.name in names}
+    return replace(config, **defaults)
 
 
 def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = DEFAULT_PRESET) -> Any:

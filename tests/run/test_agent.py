@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from disc import ACKTR, DDPG, DISC, PPO, PPOAMBER, SAC, SQL, TD3, TRPO, DiscError, TrustPCL
+from disc.learning import minibatch
 from disc.learning.networks import forward
 from disc.learning.normalize import observations, scale
 from disc.run import log
@@ -144,6 +145,13 @@ def test_ctrl_c_raises_after_the_iteration_is_finished() -> None:
     with pytest.raises(KeyboardInterrupt):
         agent.learn(2048, callbacks=[press], **QUIET)
     assert agent.state.step == 256
+
+
+def test_run_length_and_learning_rate_do_not_recompile() -> None:
+    small().learn(512, **QUIET)
+    programs = minibatch.descend._cache_size()
+    small(learning_rate=1e-3, j_targ=1e-2, epochs=2).learn(256, **QUIET)
+    assert minibatch.descend._cache_size() == programs
 
 
 def test_samples_can_be_seeded() -> None:
