@@ -35,25 +35,15 @@ AGENT = "DISC"
 class Config(BatchConfig):
     """Options of DISC."""
 
-    paper: ClassVar[dict[str, Any]] = {
-        "epochs": 10,
-        "initial_std": None,
-        "std_rate": 1.0,
-        "trust_region": "alpha",
-        "j_targ_per_dimension": False,
-    }
+    paper: ClassVar[dict[str, Any]] = {"initial_std": None, "j_targ": 1e-3, "alpha_rule": "double"}
+    removed: ClassVar[dict[str, Any]] = {"trust_region": "alpha", "j_targ_per_dimension": False}
     host_only: ClassVar[tuple[str, ...]] = (
-        *BatchConfig.host_only, "replay_length", "j_targ", "j_targ_per_dimension", "alpha_is",
+        *BatchConfig.host_only, "replay_length", "j_targ", "alpha_is", "alpha_rule",
     )  # fmt: skip
 
-    epochs: int = 4
-    """Passes over the newest batch per iteration; reused batches get as many again (ours; paper,
-    Table A.1: 10)."""
     initial_std: float | None = 0.5
     """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
     the range is infinite or this is None (authors' code)."""
-    std_rate: float = 0.3
-    """Learning rate of log σ as a fraction of that of the mean (ours; authors' code: 1)."""
     epsilon: float = 0.4
     """Clipping factor ε of each dimension's ratio ρ_{t,d}, and of the value (paper, Table A.1)."""
     epsilon_b: float = 0.1
@@ -65,17 +55,15 @@ class Config(BatchConfig):
     """Advantage estimator: GAE with V-trace, or plain GAE (paper, section 5.3)."""
     penalty: Literal["is", "kl", "none"] = "is"
     """Penalty that keeps the policy near the old one: J_IS, J_KL or none (paper, section 5.3)."""
-    j_targ: float = 1e-3
-    """J_targ: target value of the penalty (text and authors' code; Table A.1 has 1e-4)."""
-    j_targ_per_dimension: bool = True
-    """Multiply J_targ by the number of action dimensions D, so that the penalty allowed per
-    dimension does not depend on D (ours; the paper: no)."""
-    trust_region: Literal["switch", "alpha"] = "switch"
-    """How the penalty is kept at J_targ: `switch` follows only the penalty's gradient while it is
-    above J_targ (ours), `alpha` adds the penalty times an adaptive factor (paper, eq. 3)."""
+    j_targ: float = 3e-3
+    """J_targ: target value of the penalty (ours; 1e-3 in the paper's text and the authors' code,
+    1e-4 in Table A.1)."""
     alpha_is: float = 1.0
-    """Initial α_IS for the trust region `alpha`; it is then doubled or halved to keep the penalty
-    near J_targ (paper, eq. 3)."""
+    """Initial factor α_IS of the penalty; it then adapts to keep the penalty near J_targ (paper,
+    eq. 3)."""
+    alpha_rule: Literal["root", "double"] = "root"
+    """How α_IS adapts after each iteration: `root` multiplies it by √(J/J_targ) (ours), `double`
+    doubles or halves it if J is far from J_targ (paper, eq. 3)."""
     divide_by_mean_ratio: bool = True
     """Divide the objective by the mean clipped weight (authors' code)."""
 
@@ -86,10 +74,6 @@ class Config(BatchConfig):
         check.at_least(0, "epsilon_b", "j_targ")
         check("alpha_is", 2.0**-10 <= self.alpha_is <= 64, "within [2⁻¹⁰, 64]")
         check.at_least(1, "replay_length")
-
-    def target(self, dimensions: int) -> float:
-        """J_targ for actions with this many dimensions."""
-        return self.j_targ * (dimensions if self.j_targ_per_dimension else 1)
 
 
 @dataclass(frozen=True)
@@ -106,14 +90,14 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
-    """One iteration of DISC; then α_IS, if used, adapts to the penalty."""
-    alpha, target = state.alpha_is, config.target(state.replay.action.shape[-1])
-    bound = (alpha, target)
-    state, metrics = actor_critic.improve(config, state, threads, estimate, policy_loss, bound)
-    if config.trust_region == "switch" or config.penalty == "none":
+    """One iteration of DISC; then α_IS adapts to the penalty."""
+    alpha = state.alpha_is
+    state, metrics = actor_critic.improve(config, state, threads, estimate, policy_loss, alpha)
+    if config.penalty == "none":
         return state, metrics
     penalty = metrics["is/j_is" if config.penalty == "is" else "is/kl"]
-    state = replace(state, alpha_is=clipping.adapt(alpha, penalty, target))
+    adapt = clipping.adapt_by_root if config.alpha_rule == "root" else clipping.adapt
+    state = replace(state, alpha_is=adapt(alpha, penalty, config.j_targ))
     return state, {**metrics, "is/alpha": alpha}
 
 
@@ -133,14 +117,8 @@ def estimate(
     return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target)
 
 
-def policy_loss(
-    config: Config, policy: GaussianPolicy, rows: Rows, bound: tuple[jax.Array, jax.Array]
-) -> Parts:
-    """−mean(wÂ) / mean(w) + α_IS J_IS (paper, eq. 2), where w is the dimension-wise clipped weight.
-
-    With the trust region `switch`: −mean(wÂ) / mean(w) subject to J_IS ≤ J_targ.
-    """
-    alpha_is, target = bound
+def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, alpha_is: jax.Array) -> Parts:
+    """−mean(wÂ) / mean(w) + α_IS J_IS (paper, eq. 2); w is the dimension-wise clipped weight."""
     log_ratio, mean = actor_critic.ratio_of(policy, rows)
     weight = clipping.dimension_clip(log_ratio, rows.advantage, config.epsilon)
     objective = weight * rows.advantage
@@ -151,12 +129,10 @@ def policy_loss(
         penalty = clipping.kl_penalty(
             mean, policy.log_std[None], rows.mean, rows.log_std, rows.mask
         )
-    switch = config.trust_region == "switch" and config.penalty != "none"
     clipped = clipping.clipped(log_ratio, rows.advantage[:, None], config.epsilon)
     return Parts(
         numerator=-jnp.sum(objective),
         denominator=jnp.sum(rows.mask * weight if config.divide_by_mean_ratio else rows.mask),
-        penalty=penalty if switch else alpha_is * penalty,
+        penalty=alpha_is * penalty,
         measured=actor_critic.measure_ratio(policy, rows, mean, log_ratio, objective, clipped),
-        limit=target if switch else None,
     )

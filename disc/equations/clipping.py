@@ -1,11 +1,11 @@
-"""Clipped objectives, penalties and trust regions.
+"""Clipped objectives, and penalties with their adaptive factor.
 
 `joint_clip` is PPO's clipping, `dimension_clip` is DISC's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import jax
 import jax.numpy as jnp
@@ -100,34 +100,6 @@ def kl_penalty(
     return jnp.sum(mask * kl) / jnp.maximum(jnp.sum(mask), 1.0)
 
 
-def switch(objective: Any, penalty: Any, penalty_value: jax.Array, limit: jax.Array | float) -> Any:
-    """The gradient for descent within a trust region J ≤ J_targ, without a penalty factor.
-
-    g = ∇L             where J ≤ J_targ
-    g = ∇J ‖∇L‖ / ‖∇J‖  elsewhere
-
-    Inside the region the step follows the objective only, outside the penalty only. This is the
-    switching gradient method for constrained problems (Polyak, 1967; in RL Xu et al., 2021).
-    Scaling ∇J to the objective's norm keeps Adam's second moments comparable across the switch.
-
-    Args:
-        objective: ∇L, a tree of arrays.
-        penalty: ∇J, of the same structure.
-        penalty_value: J, a scalar.
-        limit: J_targ, a scalar.
-
-    Returns:
-        g, of the same structure.
-    """
-    scale = _norm(objective) / jnp.maximum(_norm(penalty), 1e-30)
-    inside = penalty_value <= limit
-    return jax.tree.map(lambda o, p: jnp.where(inside, o, scale * p), objective, penalty)
-
-
-def _norm(tree: Any) -> jax.Array:
-    return jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)))
-
-
 def clipped_value_loss(
     value: jax.Array, target: jax.Array, old_value: jax.Array, epsilon: float | None
 ) -> jax.Array:
@@ -139,6 +111,10 @@ def clipped_value_loss(
     return 0.5 * loss
 
 
+LEAST_ALPHA = 2.0**-10
+"""Lower bound of α (authors' code)."""
+
+
 def adapt(alpha: float, penalty: float, target: float) -> float:
     """α doubles if the penalty exceeds 1.5 J_targ, halves if below J_targ/1.5 (eq. 3).
 
@@ -148,4 +124,15 @@ def adapt(alpha: float, penalty: float, target: float) -> float:
         alpha = 2.0 * alpha
     elif penalty < target / 1.5:
         alpha = 0.5 * alpha
-    return min(max(alpha, 2.0**-10), 64.0)
+    return min(max(alpha, LEAST_ALPHA), 64.0)
+
+
+def adapt_by_root(alpha: float, penalty: float, target: float) -> float:
+    """α ← α √(J/J_targ), by a factor of at most 2 and within [2⁻¹⁰, 2¹⁰] (ours).
+
+    For a small change Δ of the parameters the loss is −gᵀΔ + ½ α ΔᵀFΔ with the Fisher matrix F.
+    Its minimum Δ = F⁻¹g/α has J = gᵀF⁻¹g / 2α², so this α gives J = J_targ. Doubling α divides J
+    by 4, which is more than the interval of eq. (3) is wide: there α does not settle.
+    """
+    factor = math.sqrt(penalty / target) if target > 0.0 else 2.0
+    return min(max(alpha * min(max(factor, 0.5), 2.0), LEAST_ALPHA), 1.0 / LEAST_ALPHA)

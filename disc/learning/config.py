@@ -32,6 +32,8 @@ class CommonConfig:
     """The options for which the preset `paper` differs from the defaults."""
     host_only: ClassVar[tuple[str, ...]] = ()
     """Options that no compiled program reads; see `compiled`."""
+    removed: ClassVar[dict[str, Any]] = {}
+    """Options of earlier versions, with the value that today's code has; old files name them."""
 
     horizon: int = 2048
     """N: environment steps in a batch, over all environments (paper, Table A.1)."""
@@ -317,6 +319,10 @@ def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = DEF
         choices = ", ".join(get_args(Preset))
         raise DiscError(f"preset must be one of {choices}, not {preset!r}.")
     known = [field.name for field in fields(algorithm.Config)]
+    for name, value in algorithm.Config.removed.items():
+        if options.get(name, value) != value:
+            raise DiscError(f"{algorithm.NAME} no longer has the option {name}={options[name]!r}.")
+    options = {k: v for k, v in options.items() if k not in algorithm.Config.removed}
     for name in options:
         if name not in known:
             raise DiscError(f"{algorithm.NAME} has no option {name}; it has {', '.join(known)}.")

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from disc.equations import advantages, clipping
+from disc.equations import advantages
 from disc.learning import normalize, optim
 from disc.learning.normalize import Scale
 from disc.learning.replay import BatchReplay
@@ -60,7 +60,6 @@ class Parts(NamedTuple):
     denominator: jax.Array  # a sum over the rows
     penalty: jax.Array | float  # a mean, used for the newest rows only
     measured: dict[str, jax.Array]  # (M,) each, to be averaged and logged
-    limit: jax.Array | None = None  # if set, `switch` keeps the penalty below it
 
 
 Loss = Callable[[Any, Any, Rows, Any], Parts]
@@ -225,17 +224,13 @@ def _gradient(
         found = parts(parameters, newest)
         denominator = found.denominator if old is None else old.denominator + found.denominator
         denominator = jax.lax.stop_gradient(denominator)
-        added = found.penalty if found.limit is None else 0.0
-        return found.numerator / denominator + added, (denominator, found)
+        return found.numerator / denominator + found.penalty, (denominator, found)
 
     gradient, (denominator, found) = jax.grad(whole_loss, has_aux=True)(parameters)
     sums = {k: jnp.sum(v) for k, v in found.measured.items()}
     if old is not None:
         gradient = jax.tree.map(lambda new, rest: new + rest / denominator, gradient, old.gradient)
         sums = {k: v + old.measured[k] for k, v in sums.items()}
-    if found.limit is not None:
-        back = jax.grad(lambda at: parts(at, newest).penalty)(parameters)
-        gradient = clipping.switch(gradient, back, found.penalty, found.limit)
     return gradient, {
         **{k: v / count for k, v in sums.items()},
         **{f"newest/{k}": jnp.mean(v) for k, v in found.measured.items()},

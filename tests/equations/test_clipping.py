@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -182,22 +183,50 @@ def test_alpha_adapts_at_its_thresholds_and_bounds(
     assert clipping.adapt(alpha, penalty, target=2.0) == wanted
 
 
-def test_switch_follows_the_objective_inside_the_trust_region() -> None:
-    objective, penalty = {"a": jnp.float32([3.0, 4.0])}, {"a": jnp.float32([0.0, 1e-3])}
-    for value in (0.0, 0.1):
-        found = clipping.switch(objective, penalty, jnp.float32(value), 0.1)
-        assert_close(found["a"], objective["a"])
+def settled(adapt: Callable[[float, float, float], float], c: float) -> list[float]:
+    """J over the last iterations if the step is the minimum of −gᵀΔ + ½ α ΔᵀFΔ, J = c/α²."""
+    alpha, found = 1.0, []
+    for _ in range(40):
+        found.append(c / alpha**2)
+        alpha = adapt(alpha, found[-1], 1e-3)
+    return found[-8:]
 
 
-def test_switch_outside_scales_the_penalty_to_the_objectives_norm() -> None:
-    objective = {"a": jnp.float32([3.0, 0.0]), "b": jnp.float32([[4.0]])}
-    penalty = {"a": jnp.float32([0.0, 1e-3]), "b": jnp.float32([[0.0]])}
-    found = clipping.switch(objective, penalty, jnp.float32(0.2), 0.1)
-    assert_close(found["a"], [0.0, 5.0])
-    assert_close(found["b"], [[0.0]])
+@pytest.mark.parametrize("c", [1e-6, 2.3e-3, 1.7])
+def test_root_rule_settles_at_the_target(c: float) -> None:
+    np.testing.assert_allclose(settled(clipping.adapt_by_root, c), 1e-3, rtol=1e-9)
 
 
-def test_switch_with_a_zero_penalty_gradient_is_finite() -> None:
-    nothing = {"a": jnp.zeros(2)}
-    found = clipping.switch({"a": jnp.ones(2)}, nothing, jnp.float32(0.2), 0.1)
-    assert_close(found["a"], [0.0, 0.0])
+def test_doubling_may_never_settle() -> None:
+    found = settled(clipping.adapt, 1.6e-3)
+    assert max(found) > 1.5e-3
+    assert min(found) < 1e-3 / 1.5
+
+
+def test_root_rule_minimises_a_quadratic_at_the_target(rng: np.random.Generator) -> None:
+    """From the J of one exact minimum, the next α gives J_targ, whatever g and F are."""
+    root, g = rng.standard_normal((4, 4)), rng.standard_normal(4)
+    fisher = root @ root.T + np.eye(4)
+
+    def distance(alpha: float) -> float:
+        step = np.linalg.solve(alpha * fisher, g)
+        return 0.5 * step @ fisher @ step
+
+    target = 0.7 * distance(1.0)
+    alpha = clipping.adapt_by_root(1.0, distance(1.0), target)
+    assert distance(alpha) == pytest.approx(target)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "penalty", "target", "wanted"),
+    [
+        (1.0, 100.0, 1.0, 2.0),
+        (1.0, 0.0, 1.0, 0.5),
+        (2.0**10, 4.0, 1.0, 2.0**10),
+        (2.0**-10, 0.0, 1.0, 2.0**-10),
+        (1.0, 1.0, 0.0, 2.0),
+        (1.0, 0.0, 0.0, 2.0),
+    ],
+)
+def test_root_rule_is_bounded(alpha: float, penalty: float, target: float, wanted: float) -> None:
+    assert clipping.adapt_by_root(alpha, penalty, target) == wanted

@@ -20,8 +20,7 @@ from disc.learning.snapshot import Estimate
 from tests.support.compare import assert_close_trees, assert_equal_trees
 from tests.support.minibatch import ROWS, STEPS, D, L, N, S, draw
 
-ALPHA, TARGET, RATE = 3.0, 0.3, 0.01
-BOUND = (ALPHA, TARGET)
+ALPHA, RATE = 3.0, 0.01
 
 
 def mlp(rng: np.random.Generator, outputs: int) -> networks.MLP:
@@ -124,18 +123,6 @@ def disc_loss(config: disc.Config, parameters: GaussianPolicy, batch: Minibatch)
     return objective + ALPHA * penalty
 
 
-def switched(config: disc.Config, parameters: GaussianPolicy, batch: Minibatch) -> Any:
-    """The objective's gradient in the trust region; outside, the penalty's with the same norm."""
-    (_, penalty), both = (
-        disc_parts(config, parameters, batch),
-        jax.jacrev(partial(disc_parts, config))(parameters, batch),
-    )
-    if penalty <= TARGET:
-        return both[0]
-    longs = [np.sqrt(sum(np.sum(np.square(x)) for x in jax.tree.leaves(g))) for g in both]
-    return jax.tree.map(lambda g: g * longs[0] / longs[1], both[1])
-
-
 def ppo_loss(config: ppo.Config, parameters: GaussianPolicy, batch: Minibatch) -> Any:
     """The mean of −min(ρÂ, clip(ρ)Â)."""
     mean = networks.forward(parameters.mean, batch.observation)
@@ -175,7 +162,7 @@ def assert_steps_agree(
     loss: Any, gradient: Any, parameters: Any, data: Table, drawn: Draw, config: Any
 ) -> None:
     learner = optim.init(parameters)
-    learner, _ = minibatch.descend(loss, config, ROWS, learner, data, drawn, RATE, BOUND)
+    learner, _ = minibatch.descend(loss, config, ROWS, learner, data, drawn, RATE, ALPHA)
     moved = jax.tree.map(jnp.subtract, parameters, learner.parameters)
     found = (moved, learner.moments.mu, learner.moments.nu)
     batches = [gather(data, index) for index in drawn.rows[:, : ROWS * drawn.batches]]
@@ -191,22 +178,9 @@ def assert_steps_agree(
     "options", [{}, {"penalty": "kl"}, {"divide_by_mean_ratio": False}], ids=["is", "kl", "mean"]
 )
 def test_disc_steps_match_plain_gradient_steps(n: int, options: dict[str, Any]) -> None:
-    config = disc.Config(trust_region="alpha", **options)
+    config = disc.Config(**options)
     gradient = jax.jit(jax.grad(partial(disc_loss, config)))
     assert_steps_agree(disc.policy_loss, gradient, policy(), table(), draw(n), config)
-
-
-@pytest.mark.parametrize("n", [1, 5])
-@pytest.mark.parametrize("penalty", ["is", "kl"])
-def test_steps_switch_between_the_objective_and_the_penalty(n: int, penalty: Any) -> None:
-    config, taken = disc.Config(trust_region="switch", penalty=penalty), []
-
-    def gradient(parameters: Any, batch: Minibatch) -> Any:
-        taken.append(bool(disc_parts(config, parameters, batch)[1] <= TARGET))
-        return switched(config, parameters, batch)
-
-    assert_steps_agree(disc.policy_loss, gradient, policy(), table(), draw(n), config)
-    assert len(set(taken)) == 2, "both sides of the trust region should be seen"
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
@@ -225,7 +199,7 @@ def test_ppo_steps_on_one_batch_match_plain_gradient_steps() -> None:
 
 def descend(drawn: Draw, data: Table) -> Any:
     learner, config = optim.init(policy()), disc.Config()
-    return minibatch.descend(disc.policy_loss, config, ROWS, learner, data, drawn, RATE, BOUND)
+    return minibatch.descend(disc.policy_loss, config, ROWS, learner, data, drawn, RATE, ALPHA)
 
 
 def test_sample_table_has_clipped_and_unclipped_dimensions() -> None:
@@ -271,8 +245,8 @@ def test_inputs_that_change_in_a_run_do_not_recompile() -> None:
     learner, _ = descend(draw(1), data)
     compiled = minibatch.descend._cache_size()
     for n in range(1, L + 1):
-        drawn, rate, bound = draw(n, seed=n), RATE / n, (ALPHA * n, TARGET * n)
+        drawn, rate, alpha = draw(n, seed=n), RATE / n, ALPHA * n
         learner, _ = minibatch.descend(
-            disc.policy_loss, config, ROWS, learner, data, drawn, rate, bound
+            disc.policy_loss, config, ROWS, learner, data, drawn, rate, alpha
         )
     assert minibatch.descend._cache_size() == compiled

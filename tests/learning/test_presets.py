@@ -31,8 +31,8 @@ SAMPLE = Path(__file__).parents[1] / "samples" / "version-1" / "disc"
 def test_paper_preset_has_the_papers_values() -> None:
     config = make_config(algorithm, {}, "paper")
     assert (config.epsilon, config.epsilon_b, config.replay_length) == (0.4, 0.1, 64)
-    assert (config.penalty, config.advantage, config.trust_region) == ("is", "gae_v", "alpha")
-    assert (config.target(6), config.target(17), config.alpha_is) == (1e-3, 1e-3, 1.0)
+    assert (config.penalty, config.advantage, config.alpha_rule) == ("is", "gae_v", "double")
+    assert (config.j_targ, config.alpha_is) == (1e-3, 1.0)
     assert (config.lam, config.gamma, config.widths) == (0.95, 0.99, (64, 64))
     assert (config.horizon, config.epochs, config.gradient_steps) == (2048, 10, 32)
     assert (config.learning_rate, config.learning_rate_floor) == (3e-4, 1e-4)
@@ -46,9 +46,16 @@ def test_baselines_are_the_same_under_both_presets(name: str) -> None:
 
 
 def test_explicit_option_overrides_the_preset() -> None:
-    with small(DISC, preset="paper", trust_region="switch", j_targ=0.5) as agent:
-        assert (agent.config.trust_region, agent.config.target(3)) == ("switch", 0.5)
+    with small(DISC, preset="paper", alpha_rule="root", j_targ=0.5) as agent:
+        assert (agent.config.alpha_rule, agent.config.j_targ) == ("root", 0.5)
         assert agent.config.initial_std is None
+
+
+def test_removed_option_is_accepted_only_with_the_value_that_is_left() -> None:
+    old = {"trust_region": "alpha", "j_targ_per_dimension": False}
+    assert make_config(algorithm, old, "paper") == make_config(algorithm, {}, "paper")
+    with pytest.raises(DiscError, match="disc no longer has the option trust_region='switch'"):
+        make_config(algorithm, {**old, "trust_region": "switch"}, "paper")
 
 
 def test_unknown_preset_raises() -> None:
@@ -69,7 +76,7 @@ def test_files_store_and_restore_the_preset(preset: Any, tmp_path: Path) -> None
 
 def test_files_without_a_preset_use_the_papers_settings() -> None:
     with DISC.load(SAMPLE, threads=1) as agent:
-        assert (agent.preset, agent.config.trust_region) == ("paper", "alpha")
+        assert (agent.preset, agent.config.alpha_rule) == ("paper", "double")
 
 
 def test_arms_of_different_presets_have_different_directories() -> None:

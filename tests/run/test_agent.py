@@ -199,7 +199,7 @@ def test_off_policy_horizon_does_not_change_learning() -> None:
 
 
 def test_disc_records_all_its_metrics() -> None:
-    agent = small(trust_region="alpha")
+    agent = small()
     row = agent.learn(1024, eval_every=256, eval_episodes=2, progress=False).metrics[-1]
     assert list(row)[:2] == ["step", "time/elapsed"]
     wanted = """
