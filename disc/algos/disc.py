@@ -35,7 +35,9 @@ AGENT = "DISC"
 class Config(BatchConfig):
     """Options of DISC."""
 
-    paper: ClassVar[dict[str, Any]] = {"initial_std": None, "j_targ": 1e-3, "alpha_rule": "double"}
+    paper: ClassVar[dict[str, Any]] = {
+        "initial_std": None, "std_rate": 1.0, "j_targ": 1e-3, "alpha_rule": "double",
+    }  # fmt: skip
     removed: ClassVar[dict[str, Any]] = {"trust_region": "alpha", "j_targ_per_dimension": False}
     host_only: ClassVar[tuple[str, ...]] = (
         *BatchConfig.host_only, "replay_length", "j_targ", "alpha_is", "alpha_rule",
@@ -44,6 +46,8 @@ class Config(BatchConfig):
     initial_std: float | None = 0.5
     """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
     the range is infinite or this is None (authors' code)."""
+    std_rate: float = 0.3
+    """Learning rate of log σ as a fraction of that of the mean (ours; authors' code: 1)."""
     epsilon: float = 0.4
     """Clipping factor ε of each dimension's ratio ρ_{t,d}, and of the value (paper, Table A.1)."""
     epsilon_b: float = 0.1
@@ -55,15 +59,15 @@ class Config(BatchConfig):
     """Advantage estimator: GAE with V-trace, or plain GAE (paper, section 5.3)."""
     penalty: Literal["is", "kl", "none"] = "is"
     """Penalty that keeps the policy near the old one: J_IS, J_KL or none (paper, section 5.3)."""
-    j_targ: float = 3e-3
+    j_targ: float = 1e-2
     """J_targ: target value of the penalty (ours; 1e-3 in the paper's text and the authors' code,
     1e-4 in Table A.1)."""
     alpha_is: float = 1.0
     """Initial factor α_IS of the penalty; it then adapts to keep the penalty near J_targ (paper,
     eq. 3)."""
-    alpha_rule: Literal["root", "double"] = "root"
-    """How α_IS adapts after each iteration: `root` multiplies it by √(J/J_targ) (ours), `double`
-    doubles or halves it if J is far from J_targ (paper, eq. 3)."""
+    alpha_rule: Literal["smooth", "double"] = "smooth"
+    """How α_IS adapts after each iteration: `smooth` multiplies it by (J/J_targ)^0.2 (ours),
+    `double` doubles or halves it if J is far from J_targ (paper, eq. 3)."""
     divide_by_mean_ratio: bool = True
     """Divide the objective by the mean clipped weight (authors' code)."""
 
@@ -96,7 +100,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     if config.penalty == "none":
         return state, metrics
     penalty = metrics["is/j_is" if config.penalty == "is" else "is/kl"]
-    adapt = clipping.adapt_by_root if config.alpha_rule == "root" else clipping.adapt
+    adapt = clipping.adapt_smoothly if config.alpha_rule == "smooth" else clipping.adapt
     state = replace(state, alpha_is=adapt(alpha, penalty, config.j_targ))
     return state, {**metrics, "is/alpha": alpha}
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 
@@ -127,12 +125,18 @@ def adapt(alpha: float, penalty: float, target: float) -> float:
     return min(max(alpha, LEAST_ALPHA), 64.0)
 
 
-def adapt_by_root(alpha: float, penalty: float, target: float) -> float:
-    """α ← α √(J/J_targ), by a factor of at most 2 and within [2⁻¹⁰, 2¹⁰] (ours).
+DAMPING = 0.2
+"""Exponent of `adapt_smoothly`; ½ would reach J_targ at once if each update were a minimum."""
+
+
+def adapt_smoothly(alpha: float, penalty: float, target: float) -> float:
+    """α ← α (J/J_targ)^0.2, by a factor of at most 2 and within [2⁻¹⁰, 2¹⁰] (ours).
 
     For a small change Δ of the parameters the loss is −gᵀΔ + ½ α ΔᵀFΔ with the Fisher matrix F.
-    Its minimum Δ = F⁻¹g/α has J = gᵀF⁻¹g / 2α², so this α gives J = J_targ. Doubling α divides J
-    by 4, which is more than the interval of eq. (3) is wide: there α does not settle.
+    Its minimum Δ = F⁻¹g/α has J = gᵀF⁻¹g / 2α². So the exponent ½ would give J_targ at once, and
+    doubling α divides J by 4, which is more than the interval of eq. (3) is wide: there α does not
+    settle. The exponent is smaller than ½ because J follows α with a delay of some iterations, the
+    memory of Adam's second moments.
     """
-    factor = math.sqrt(penalty / target) if target > 0.0 else 2.0
+    factor = (penalty / target) ** DAMPING if target > 0.0 else 2.0
     return min(max(alpha * min(max(factor, 0.5), 2.0), LEAST_ALPHA), 1.0 / LEAST_ALPHA)

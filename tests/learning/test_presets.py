@@ -46,8 +46,8 @@ def test_baselines_are_the_same_under_both_presets(name: str) -> None:
 
 
 def test_explicit_option_overrides_the_preset() -> None:
-    with small(DISC, preset="paper", alpha_rule="root", j_targ=0.5) as agent:
-        assert (agent.config.alpha_rule, agent.config.j_targ) == ("root", 0.5)
+    with small(DISC, preset="paper", alpha_rule="smooth", j_targ=0.5) as agent:
+        assert (agent.config.alpha_rule, agent.config.j_targ) == ("smooth", 0.5)
         assert agent.config.initial_std is None
 
 
