@@ -66,8 +66,9 @@ class Config(BatchConfig):
     """Initial factor α_IS of the penalty; it then adapts to keep the penalty near J_targ (paper,
     eq. 3)."""
     alpha_rule: Literal["smooth", "double"] = "smooth"
-    """How α_IS adapts after each iteration: `smooth` multiplies it by (J/J_targ)^0.2 (ours),
-    `double` doubles or halves it if J is far from J_targ (paper, eq. 3)."""
+    """How α_IS adapts after each iteration: `smooth` multiplies it by (J/J_targ)^0.2, and divides
+    the policy's learning rate by √α_IS where that is above 1 (ours); `double` doubles or halves it
+    if J is far from J_targ (paper, eq. 3)."""
     divide_by_mean_ratio: bool = True
     """Divide the objective by the mean clipped weight (authors' code)."""
 
@@ -95,12 +96,15 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     """One iteration of DISC; then α_IS adapts to the penalty."""
-    alpha = state.alpha_is
-    state, metrics = actor_critic.improve(config, state, threads, estimate, policy_loss, alpha)
+    alpha, smooth = state.alpha_is, config.alpha_rule == "smooth"
+    rate = clipping.damped_rate(alpha) if smooth else 1.0
+    state, metrics = actor_critic.improve(
+        config, state, threads, estimate, policy_loss, alpha, rate
+    )
     if config.penalty == "none":
         return state, metrics
     penalty = metrics["is/j_is" if config.penalty == "is" else "is/kl"]
-    adapt = clipping.adapt_smoothly if config.alpha_rule == "smooth" else clipping.adapt
+    adapt = clipping.adapt_smoothly if smooth else clipping.adapt
     state = replace(state, alpha_is=adapt(alpha, penalty, config.j_targ))
     return state, {**metrics, "is/alpha": alpha}
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -125,8 +127,8 @@ def adapt(alpha: float, penalty: float, target: float) -> float:
     return min(max(alpha, LEAST_ALPHA), 64.0)
 
 
-DAMPING = 0.2
-"""Exponent of `adapt_smoothly`; ½ would reach J_targ at once if each update were a minimum."""
+EXPONENT = 0.2
+"""Of `adapt_smoothly`."""
 
 
 def adapt_smoothly(alpha: float, penalty: float, target: float) -> float:
@@ -138,5 +140,14 @@ def adapt_smoothly(alpha: float, penalty: float, target: float) -> float:
     settle. The exponent is smaller than ½ because J follows α with a delay of some iterations, the
     memory of Adam's second moments.
     """
-    factor = (penalty / target) ** DAMPING if target > 0.0 else 2.0
+    factor = (penalty / target) ** EXPONENT if target > 0.0 else 2.0
     return min(max(alpha * min(max(factor, 0.5), 2.0), LEAST_ALPHA), 1.0 / LEAST_ALPHA)
+
+
+def damped_rate(alpha: float) -> float:
+    """min(1, 1/√α): the learning rate of the policy as a fraction of the usual one (ours).
+
+    Adam divides a gradient by its size, so where the penalty dominates, a larger α does not make
+    J smaller: the noise of steps of a fixed size keeps it up. A smaller learning rate does.
+    """
+    return 1.0 / math.sqrt(max(1.0, alpha))

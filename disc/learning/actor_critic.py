@@ -156,6 +156,7 @@ def improve(
     estimate: Estimator,
     policy_loss: minibatch.Loss,
     coefficients: Any = (),
+    policy_rate: float = 1.0,
 ) -> tuple[State, Metrics]:
     """Read the replay, draw the minibatches, and update the policy and the value network.
 
@@ -166,6 +167,7 @@ def improve(
         estimate: reads the replay.
         policy_loss: computes the loss of some rows.
         coefficients: passed to the policy loss.
+        policy_rate: learning rate of the policy as a fraction of the value network's.
 
     Returns:
         The state after the iteration, and its metrics.
@@ -187,7 +189,8 @@ def improve(
     learning_rate = optim.anneal(
         config.learning_rate, config.learning_rate_floor, progressed, config.anneal_steps
     )
-    policy_rate = GaussianPolicy(learning_rate, config.std_rate * learning_rate)  # type: ignore[arg-type]
+    mean_rate = policy_rate * learning_rate
+    rates = GaussianPolicy(mean_rate, config.std_rate * mean_rate)  # type: ignore[arg-type]
     rows = config.horizon // config.gradient_steps
 
     def descend(
@@ -199,7 +202,7 @@ def improve(
 
     (policy, policy_measured), (value, value_measured) = minibatch.together(
         threads,
-        lambda: descend(policy_loss, state.policy, policy_rate, coefficients),
+        lambda: descend(policy_loss, state.policy, rates, coefficients),
         lambda: descend(value_loss, state.value, learning_rate, ()),
     )
     metrics = {

@@ -237,3 +237,8 @@ def test_smooth_rule_approaches_the_target_on_a_quadratic(rng: np.random.Generat
 )
 def test_smooth_rule_is_bounded(alpha: float, penalty: float, target: float, wanted: float) -> None:
     assert clipping.adapt_smoothly(alpha, penalty, target) == wanted
+
+
+@pytest.mark.parametrize(("alpha", "wanted"), [(0.001, 1.0), (1.0, 1.0), (4.0, 0.5), (100.0, 0.1)])
+def test_policy_learns_more_slowly_under_a_large_penalty(alpha: float, wanted: float) -> None:
+    assert clipping.damped_rate(alpha) == pytest.approx(wanted)
