@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from disc.algos import ALGORITHMS
-from disc.learning.config import OLD_PRESET, make_config
+from disc.learning.config import make_config
 from disc.run.directory import read_config
 from disc.run.log import read_progress
 from disc.study import statistics
@@ -34,10 +34,11 @@ def curve(run: Path) -> Curve:
 
 
 def settings(config: dict[str, Any]) -> str:
-    """The algorithm and the options that differ from the preset's."""
-    name, preset = config["algorithm"], config.get("preset", OLD_PRESET)
-    default = dataclasses.asdict(make_config(ALGORITHMS[name], {}, preset))
+    """The algorithm and the options that differ from the paper's."""
+    name = config["algorithm"]
+    default = dataclasses.asdict(make_config(ALGORITHMS[name], {}, "paper"))
     default = {**default, "widths": list(default["widths"]), "anneal_steps": None}
+    default |= ALGORITHMS[name].Config.removed
     own = {**config["config"], "anneal_steps": None}
     differing = [f"{k}={v}" for k, v in own.items() if v != default.get(k)]
     return " ".join([name, *differing])
