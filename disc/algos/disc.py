@@ -37,10 +37,11 @@ class Config(BatchConfig):
 
     paper: ClassVar[dict[str, Any]] = {
         "initial_std": None, "std_rate": 1.0, "j_targ": 1e-3, "alpha_rule": "double",
+        "center": "behaviour", "most_old": None,
     }  # fmt: skip
     removed: ClassVar[dict[str, Any]] = {"trust_region": "alpha", "j_targ_per_dimension": False}
     host_only: ClassVar[tuple[str, ...]] = (
-        *BatchConfig.host_only, "replay_length", "j_targ", "alpha_is", "alpha_rule",
+        *BatchConfig.host_only, "replay_length", "most_old", "j_targ", "alpha_is", "alpha_rule",
     )  # fmt: skip
 
     initial_std: float | None = 0.5
@@ -53,6 +54,13 @@ class Config(BatchConfig):
     epsilon_b: float = 0.1
     """Batch inclusion ε_b: a batch is reused if its mean |ρ_{t,d} − 1| is below; 0 reuses nothing
     (paper, eq. 5 and Table A.1)."""
+    center: Literal["start", "behaviour"] = "start"
+    """Policy around which ρ_{t,d} is clipped: the one at the start of the iteration, with old
+    samples weighted by their truncated ratio to the behaviour policy (ours), or the behaviour
+    policy (paper)."""
+    most_old: int | None = 7
+    """Rows of old batches in a minibatch, at most, as a multiple of the newest batch's (ours). As
+    many as there are old batches included if None (authors' code)."""
     replay_length: int = 64
     """L: batches in the replay (paper, Table A.1)."""
     advantage: Literal["gae_v", "gae"] = "gae_v"
@@ -99,7 +107,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     alpha, smooth = state.alpha_is, config.alpha_rule == "smooth"
     rate = clipping.damped_rate(alpha) if smooth else 1.0
     state, metrics = actor_critic.improve(
-        config, state, threads, estimate, policy_loss, alpha, rate
+        config, state, threads, estimate, policy_loss, alpha, rate, config.most_old
     )
     if config.penalty == "none":
         return state, metrics
@@ -122,13 +130,17 @@ def estimate(
         advantages.gae_v(*steps, rho.T) if config.advantage == "gae_v" else advantages.gae(*steps)
     )
     weight = jnp.minimum(1.0, rho)
-    return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target)
+    centered = config.center == "start"
+    reference = snapshot.current(policy, ratios) if centered else snapshot.behaviour(replay)
+    return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target, reference)
 
 
 def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, alpha_is: jax.Array) -> Parts:
     """−mean(wÂ) / mean(w) + α_IS J_IS (paper, eq. 2); w is the dimension-wise clipped weight."""
     log_ratio, mean = actor_critic.ratio_of(policy, rows)
     weight = clipping.dimension_clip(log_ratio, rows.advantage, config.epsilon)
+    if config.center == "start":
+        weight = rows.weight * weight
     objective = weight * rows.advantage
     penalty: jax.Array | float = 0.0
     if config.penalty == "is":

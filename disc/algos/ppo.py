@@ -68,7 +68,8 @@ def estimate(
     steps = snapshot.steps(config, value, scale, replay, included, activation)
     advantage, target = advantages.gae(*steps)
     weight = jnp.ones_like(ratios.log_rho)
-    return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target)
+    reference = snapshot.behaviour(replay)
+    return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target, reference)
 
 
 def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, _: Any) -> Parts:

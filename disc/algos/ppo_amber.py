@@ -70,4 +70,5 @@ def estimate(
     steps = snapshot.steps(config, value, scale, replay, included)
     advantage, target = advantages.gae(*steps)
     weight = jnp.ones_like(ratios.log_rho)
-    return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target)
+    reference = snapshot.behaviour(replay)
+    return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target, reference)

@@ -157,6 +157,7 @@ def improve(
     policy_loss: minibatch.Loss,
     coefficients: Any = (),
     policy_rate: float = 1.0,
+    most_old: int | None = None,
 ) -> tuple[State, Metrics]:
     """Read the replay, draw the minibatches, and update the policy and the value network.
 
@@ -168,6 +169,7 @@ def improve(
         policy_loss: computes the loss of some rows.
         coefficients: passed to the policy loss.
         policy_rate: learning rate of the policy as a fraction of the value network's.
+        most_old: rows of old batches in a minibatch, at most, as a multiple of the newest's.
 
     Returns:
         The state after the iteration, and its metrics.
@@ -184,6 +186,7 @@ def improve(
         config.horizon,
         config.epochs,
         config.gradient_steps,
+        most_old,
     )
     progressed = state.step - config.horizon
     learning_rate = optim.anneal(

@@ -45,11 +45,12 @@ class Rows(NamedTuple):
 
     observation: jax.Array  # (M, S) normalised
     action: jax.Array  # (M, D)
-    mean: jax.Array  # (M, D) of the behaviour policy
-    log_std: jax.Array  # (M, D) of the behaviour policy
+    mean: jax.Array  # (M, D) of the policy that ratios are relative to
+    log_std: jax.Array  # (M, D) of the same
     advantage: jax.Array  # (M,) Â, standardised
     target: jax.Array  # (M,)
     value: jax.Array  # (M,) V(s_t) before the update
+    weight: jax.Array  # (M,) `Estimate.weight`
     mask: jax.Array  # (M,) 1, or 0 for padding
 
 
@@ -70,7 +71,7 @@ class Draw(NamedTuple):
     """The rows of every minibatch of an iteration."""
 
     rows: Any  # (steps, m + padded m·(L − 1)) indices into the table's L·N rows
-    batches: int  # n
+    batches: int  # rows of a minibatch divided by m: n, unless it is limited
 
 
 def draw(
@@ -80,11 +81,12 @@ def draw(
     horizon: int,
     epochs: int,
     gradient_steps: int,
+    most: int | None = None,
 ) -> Draw:
     """Choose the rows of all minibatches.
 
-    The newest batch is reshuffled for each epoch and split into minibatches; rows of the included
-    old batches are drawn uniformly, with replacement.
+    The newest batch is reshuffled for each epoch and split into minibatches of m rows; m·(n − 1)
+    rows of the n − 1 included old batches are drawn uniformly, with replacement.
 
     Args:
         rng: the source of randomness.
@@ -93,18 +95,21 @@ def draw(
         horizon: N.
         epochs: passes over the newest batch.
         gradient_steps: minibatches per pass.
+        most: a minibatch has at most m · most rows of old batches; no limit if None.
     """
     rows = horizon // gradient_steps
-    chunks = -(-(len(ages) - 1) // CHUNK_BATCHES)
+    most = min(len(ages) - 1, len(ages) if most is None else most)
+    chunks = -(-most // CHUNK_BATCHES)
     index = np.zeros((epochs * gradient_steps, rows * (1 + CHUNK_BATCHES * chunks)), np.int32)
     order = np.tile(np.arange(horizon, dtype=np.int32), (epochs, 1))
     newest = int(np.flatnonzero(ages == 0)[0])
     index[:, :rows] = newest * horizon + rng.permuted(order, axis=1).reshape(-1, rows)
     old = np.flatnonzero(included & (ages > 0)).astype(np.int32)
-    if len(old):
-        drawn = rng.integers(len(old) * horizon, size=(len(index), rows * len(old)), dtype=np.int32)
-        index[:, rows : rows * (1 + len(old))] = old[drawn // horizon] * horizon + drawn % horizon
-    return Draw(index, 1 + len(old))
+    several = min(len(old), most)
+    if several:
+        drawn = rng.integers(len(old) * horizon, size=(len(index), rows * several), dtype=np.int32)
+        index[:, rows : rows * (1 + several)] = old[drawn // horizon] * horizon + drawn % horizon
+    return Draw(index, 1 + several)
 
 
 @partial(jax.jit, static_argnames=("loss", "config", "rows"))
@@ -185,10 +190,11 @@ def _take(minibatch: _Minibatch, start: jax.Array | int, size: int) -> Rows:
         normalize.observations(table.scale, columns.observation[at]),
         columns.action[at],
         columns.mean[at],
-        table.replay.log_std[at // table.replay.horizon],
+        table.estimate.reference.log_std[at // table.replay.horizon],
         advantage,
         columns.target[at],
         columns.value[at],
+        columns.weight[at],
         mask,
     )
 
@@ -246,11 +252,12 @@ def whole(table: Table) -> Rows:
     return Rows(
         observation=normalize.observations(table.scale, replay.observation[0]),
         action=replay.action[0],
-        mean=replay.mean[0],
-        log_std=jnp.broadcast_to(replay.log_std, replay.mean[0].shape),
+        mean=found.reference.mean[0],
+        log_std=jnp.broadcast_to(found.reference.log_std, replay.mean[0].shape),
         advantage=advantages.standardize(found.advantage[0], one, one),
         target=found.target[0],
         value=found.value[0],
+        weight=one,
         mask=one,
     )
 
@@ -267,7 +274,7 @@ class _Columns(NamedTuple):
 
 def _columns(table: Table) -> _Columns:
     r, e = table.replay, table.estimate
-    columns = (r.observation, r.action, r.mean, e.advantage, e.weight, e.target, e.value)
+    columns = (r.observation, r.action, e.reference.mean, e.advantage, e.weight, e.target, e.value)
     return _Columns(*(x.reshape(-1, *x.shape[2:]) for x in columns))
 
 

@@ -27,6 +27,7 @@ class Ratios(NamedTuple):
     log_rho: jax.Array  # (L, N) log ρ_t
     joint_deviation: jax.Array  # (L,) mean |ρ_t − 1|
     dimension_deviation: jax.Array  # (L,) mean |ρ_{t,d} − 1|
+    mean: jax.Array  # (L, N, D) of the current policy
 
 
 def ratios(policy: GaussianPolicy, scale: Scale, replay: BatchReplay) -> Ratios:
@@ -48,10 +49,13 @@ def ratios(policy: GaussianPolicy, scale: Scale, replay: BatchReplay) -> Ratios:
             result.log_rho.at[slot].set(log_rho),
             result.joint_deviation.at[slot].set(importance.deviation(log_rho)),
             result.dimension_deviation.at[slot].set(importance.deviation(log_ratio)),
+            result.mean.at[slot].set(mean),
         )
 
     nothing = jnp.zeros(replay.length)
-    empty = Ratios(jnp.zeros((replay.length, replay.horizon)), nothing, nothing)
+    empty = Ratios(
+        jnp.zeros((replay.length, replay.horizon)), nothing, nothing, jnp.zeros_like(replay.mean)
+    )
     return jax.lax.fori_loop(0, jnp.sum(replay.age >= 0), read, empty)
 
 
@@ -109,14 +113,33 @@ def discounts(
     return discount, decay
 
 
+class Reference(NamedTuple):
+    """The Gaussian policies that the ratios of an update are relative to."""
+
+    mean: jax.Array  # (L, N, D)
+    log_std: jax.Array  # (L, D)
+
+
+def behaviour(replay: BatchReplay) -> Reference:
+    """The policies that collected the batches."""
+    return Reference(replay.mean, replay.log_std)
+
+
+def current(policy: GaussianPolicy, ratios: Ratios) -> Reference:
+    """The policy at the start of the update."""
+    shape = (len(ratios.mean), len(policy.log_std))
+    return Reference(ratios.mean, jnp.broadcast_to(policy.log_std, shape))
+
+
 class Estimate(NamedTuple):
     """Advantages and targets of the replay under the current networks."""
 
     included: jax.Array  # (L,) bool
     advantage: jax.Array  # (L, N) Â, not standardised
-    weight: jax.Array  # (L, N) w of `advantages.standardize`
+    weight: jax.Array  # (L, N) of samples at the start of the update: min(1, ρ_t), or 1
     target: jax.Array  # (L, N)
     value: jax.Array  # (L, N) V(s_t)
+    reference: Reference
     measured: dict[str, jax.Array]  # scalars to log
 
 
@@ -128,6 +151,7 @@ def estimate(
     advantage: jax.Array,
     weight: jax.Array,
     target: jax.Array,
+    reference: Reference,
 ) -> Estimate:
     """Combine the parts, with batches along the first axis, and compute metrics.
 
@@ -139,9 +163,10 @@ def estimate(
         advantage: (N, L).
         weight: (L, N).
         target: (N, L).
+        reference: the policies that the ratios of the update are relative to.
     """
     measured = measure(replay, ratios, included, steps.value.T, target.T)
-    return Estimate(included, advantage.T, weight, target.T, steps.value.T, measured)
+    return Estimate(included, advantage.T, weight, target.T, steps.value.T, reference, measured)
 
 
 def measure(

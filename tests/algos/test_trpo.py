@@ -109,6 +109,7 @@ def sampled(seed: int, drift: float = 0.0) -> Rows:
         rng.standard_normal(N),
         rng.standard_normal(N),
         np.ones(N),
+        np.ones(N),
     )
     return Rows(*map(jnp.float32, columns))
 

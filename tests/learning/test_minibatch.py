@@ -16,7 +16,7 @@ from disc.learning.minibatch import Draw, Table
 from disc.learning.networks import GaussianPolicy
 from disc.learning.normalize import Scale
 from disc.learning.replay import BatchReplay
-from disc.learning.snapshot import Estimate
+from disc.learning.snapshot import Estimate, Reference
 from tests.support.compare import assert_close_trees, assert_equal_trees
 from tests.support.minibatch import ROWS, STEPS, D, L, N, S, draw
 
@@ -60,6 +60,7 @@ def table(length: int = L) -> Table:
             weight=jnp.minimum(1.0, jnp.exp(0.3 * normal(N))),
             target=normal(N),
             value=0.5 * normal(N),
+            reference=Reference(mean + 0.1 * normal(N, D), log_std + 0.1 * normal(D)),
             measured={},
         ),
     )
@@ -75,6 +76,7 @@ class Minibatch(NamedTuple):
     advantage: Any
     target: Any
     value: Any
+    weight: Any
 
 
 def gather(data: Table, index: Any) -> Minibatch:
@@ -85,11 +87,12 @@ def gather(data: Table, index: Any) -> Minibatch:
     return Minibatch(
         observation=np.clip(x, -10.0, 10.0),
         action=stored.action[slot, t],
-        mean=stored.mean[slot, t],
-        log_std=stored.log_std[slot],
+        mean=estimate.reference.mean[slot, t],
+        log_std=estimate.reference.log_std[slot],
         advantage=(a - np.average(a, weights=w)) / (np.std(w * a) + 1e-8),
         target=estimate.target[slot, t],
         value=estimate.value[slot, t],
+        weight=w,
     )
 
 
@@ -107,6 +110,8 @@ def disc_parts(
     kappa = jnp.sign(batch.advantage)[:, None]
     bounded = jnp.clip(ratio, 1.0 - config.epsilon, 1.0 + config.epsilon)
     weight = jnp.prod(kappa * jnp.minimum(kappa * ratio, kappa * bounded), axis=1)
+    if config.center == "start":
+        weight = weight * batch.weight
     total = jnp.sum(weight) if config.divide_by_mean_ratio else len(weight)
     if config.penalty == "is":
         penalty = 0.5 * jnp.mean(jnp.sum(jnp.log(ratio[:ROWS]), axis=1) ** 2)
@@ -175,7 +180,9 @@ def assert_steps_agree(
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize(
-    "options", [{}, {"penalty": "kl"}, {"divide_by_mean_ratio": False}], ids=["is", "kl", "mean"]
+    "options",
+    [{}, {"center": "behaviour"}, {"penalty": "kl"}, {"divide_by_mean_ratio": False}],
+    ids=["start", "behaviour", "kl", "mean"],
 )
 def test_disc_steps_match_plain_gradient_steps(n: int, options: dict[str, Any]) -> None:
     config = disc.Config(**options)

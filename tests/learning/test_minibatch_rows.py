@@ -37,6 +37,21 @@ def test_shape_does_not_depend_on_the_included_batches() -> None:
     assert len({draw(n).rows.shape for n in range(1, L + 1)}) == 1
 
 
+@pytest.mark.parametrize("n", range(1, L + 1))
+def test_old_rows_are_limited_but_come_from_all_included_batches(n: int) -> None:
+    drawn = draw(n, epochs=50, most=2)
+    assert drawn.batches == min(n, 3)
+    old = drawn.rows[:, ROWS : drawn.batches * ROWS]
+    assert set(np.unique(old // N)) == set(np.flatnonzero(include(n))) - {NEWEST}
+    assert drawn.rows.shape[1] == 3 * ROWS
+
+
+def test_no_old_rows_are_drawn_if_none_are_allowed() -> None:
+    drawn = draw(L, most=0)
+    assert drawn.batches == 1
+    assert drawn.rows.shape == (STEPS, ROWS)
+
+
 def test_empty_slots_are_never_drawn() -> None:
     ages, included = np.int32([1, 0, -1, -1]), np.ones(4, bool)
     drawn = minibatch.draw(np.random.default_rng(0), ages, included, N, 20, STEPS)

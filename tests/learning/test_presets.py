@@ -36,7 +36,7 @@ def test_paper_preset_has_the_papers_values() -> None:
     assert (config.lam, config.gamma, config.widths) == (0.95, 0.99, (64, 64))
     assert (config.horizon, config.epochs, config.gradient_steps) == (2048, 10, 32)
     assert (config.learning_rate, config.learning_rate_floor) == (3e-4, 1e-4)
-    assert config.initial_std is None
+    assert (config.center, config.most_old, config.initial_std) == ("behaviour", None, None)
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"disc"}))

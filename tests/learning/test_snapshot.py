@@ -66,11 +66,25 @@ def test_ratios_match_explicit_densities(stored: Any) -> None:
                 old = np.exp(-(((a - rollout.mean[t, d]) / np.exp(o)) ** 2) / 2) / np.exp(o)
                 weights[t, d] = new / old
         joint = weights.prod(axis=1)
+        mean = dense(policy.mean, normalized(scale, rollout.observation))
+        np.testing.assert_allclose(found.mean[slot], mean, rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(np.exp(found.log_rho[slot]), joint, rtol=2e-4)
         assert found.joint_deviation[slot] == pytest.approx(np.abs(joint - 1).mean(), rel=1e-3)
         each = np.abs(weights - 1).mean()
         assert found.dimension_deviation[slot] == pytest.approx(each, rel=1e-3)
     assert not np.any(found.log_rho[3])
+
+
+def test_reference_is_the_current_policy_or_those_that_collected_the_batches(stored: Any) -> None:
+    replay, rollouts, policy, _, scale = stored
+    current = snapshot.current(policy, snapshot.ratios(policy, scale, replay))
+    behaviour = snapshot.behaviour(replay)
+    for slot, rollout in enumerate(rollouts):
+        mean = dense(policy.mean, normalized(scale, rollout.observation))
+        np.testing.assert_allclose(current.mean[slot], mean, rtol=1e-3, atol=1e-5)
+        np.testing.assert_array_equal(current.log_std[slot], policy.log_std)
+        np.testing.assert_array_equal(behaviour.mean[slot], rollout.mean)
+        np.testing.assert_array_equal(behaviour.log_std[slot], rollout.log_std)
 
 
 def test_values_are_computed_only_for_included_batches(stored: Any) -> None:

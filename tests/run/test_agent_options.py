@@ -51,9 +51,9 @@ def test_numpy_numbers_are_accepted(tmp_path: Path) -> None:
 def test_numbers_are_converted_to_the_options_type(
     kind: type[Agent], option: str, value: Any, tmp_path: Path
 ) -> None:
-    with small(kind, "Pendulum-v1", **{option: value}) as agent:
+    with small(kind, **{option: value}) as agent:
         agent.learn(256, out=tmp_path / "run", **QUIET)
-    with resume(tmp_path / "run", 512, progress=False) as agent:
+    with resume(tmp_path / "run", 512, env=probes.wide, progress=False) as agent:
         assert type(getattr(agent.config, option)) is float
         assert agent.state.step == 512
 

@@ -59,6 +59,7 @@ def sampled(scale: float = 1.0, target: float = 1.0) -> Rows:
         target * (1.0 + rng.standard_normal(N)),
         np.zeros(N),
         np.ones(N),
+        np.ones(N),
     )
     return Rows(*map(jnp.float32, columns))
 

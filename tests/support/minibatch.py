@@ -22,5 +22,5 @@ def include(n: int) -> Any:
     return included
 
 
-def draw(n: int, epochs: int = 1, seed: int = 0) -> Draw:
-    return minibatch.draw(np.random.default_rng(seed), AGES, include(n), N, epochs, STEPS)
+def draw(n: int, epochs: int = 1, seed: int = 0, most: int | None = None) -> Draw:
+    return minibatch.draw(np.random.default_rng(seed), AGES, include(n), N, epochs, STEPS, most)
