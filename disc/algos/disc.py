@@ -37,11 +37,12 @@ class Config(BatchConfig):
 
     paper: ClassVar[dict[str, Any]] = {
         "initial_std": None, "std_rate": 1.0, "j_targ": 1e-3, "alpha_rule": "double",
-        "center": "behaviour", "most_old": None,
+        "center": "behaviour", "most_old": None, "value_on_newest": False,
     }  # fmt: skip
     removed: ClassVar[dict[str, Any]] = {"trust_region": "alpha", "j_targ_per_dimension": False}
     host_only: ClassVar[tuple[str, ...]] = (
-        *BatchConfig.host_only, "replay_length", "most_old", "j_targ", "alpha_is", "alpha_rule",
+        *BatchConfig.host_only, "replay_length", "most_old", "value_on_newest", "j_targ",
+        "alpha_is", "alpha_rule",
     )  # fmt: skip
 
     initial_std: float | None = 0.5
@@ -61,6 +62,9 @@ class Config(BatchConfig):
     most_old: int | None = 7
     """Rows of old batches in a minibatch, at most, as a multiple of the newest batch's (ours). As
     many as there are old batches included if None (authors' code)."""
+    value_on_newest: bool = True
+    """Train the value network on the newest batch only (ours), or on all that are included (paper).
+    """
     replay_length: int = 64
     """L: batches in the replay (paper, Table A.1)."""
     advantage: Literal["gae_v", "gae"] = "gae_v"
@@ -107,7 +111,15 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     alpha, smooth = state.alpha_is, config.alpha_rule == "smooth"
     rate = clipping.damped_rate(alpha) if smooth else 1.0
     state, metrics = actor_critic.improve(
-        config, state, threads, estimate, policy_loss, alpha, rate, config.most_old
+        config,
+        state,
+        threads,
+        estimate,
+        policy_loss,
+        coefficients=alpha,
+        policy_rate=rate,
+        most_old=config.most_old,
+        value_on_newest=config.value_on_newest,
     )
     if config.penalty == "none":
         return state, metrics

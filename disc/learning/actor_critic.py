@@ -20,7 +20,7 @@ from disc.equations import clipping, distributions, importance
 from disc.learning import memory, minibatch, networks, normalize, optim
 from disc.learning import replay as replays
 from disc.learning.config import compiled
-from disc.learning.minibatch import Parts, Rows, Table
+from disc.learning.minibatch import Draw, Parts, Rows, Table
 from disc.learning.networks import MLP, GaussianPolicy
 from disc.learning.normalize import Normalizer, Scale
 from disc.learning.replay import BatchReplay
@@ -158,6 +158,7 @@ def improve(
     coefficients: Any = (),
     policy_rate: float = 1.0,
     most_old: int | None = None,
+    value_on_newest: bool = False,
 ) -> tuple[State, Metrics]:
     """Read the replay, draw the minibatches, and update the policy and the value network.
 
@@ -170,6 +171,7 @@ def improve(
         coefficients: passed to the policy loss.
         policy_rate: learning rate of the policy as a fraction of the value network's.
         most_old: rows of old batches in a minibatch, at most, as a multiple of the newest's.
+        value_on_newest: the value network learns from the newest batch only.
 
     Returns:
         The state after the iteration, and its metrics.
@@ -195,9 +197,10 @@ def improve(
     mean_rate = policy_rate * learning_rate
     rates = GaussianPolicy(mean_rate, config.std_rate * mean_rate)  # type: ignore[arg-type]
     rows = config.horizon // config.gradient_steps
+    drawn_for_value = Draw(drawn.rows[:, :rows], 1) if value_on_newest else drawn
 
     def descend(
-        loss: minibatch.Loss, learner: optim.Learner, rate: Any, coefficients: Any
+        loss: minibatch.Loss, learner: optim.Learner, drawn: Draw, rate: Any, coefficients: Any
     ) -> tuple[optim.Learner, dict[str, jax.Array]]:
         return minibatch.descend(
             loss, compiled(config), rows, learner, table, drawn, rate, coefficients
@@ -205,8 +208,8 @@ def improve(
 
     (policy, policy_measured), (value, value_measured) = minibatch.together(
         threads,
-        lambda: descend(policy_loss, state.policy, rates, coefficients),
-        lambda: descend(value_loss, state.value, learning_rate, ()),
+        lambda: descend(policy_loss, state.policy, drawn, rates, coefficients),
+        lambda: descend(value_loss, state.value, drawn_for_value, learning_rate, ()),
     )
     metrics = {
         **_summary(config, policy_measured, value_measured),

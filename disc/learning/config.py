@@ -309,6 +309,14 @@ def compiled(config: Options) -> Options:
     return replace(config, **defaults)
 
 
+def stored_options(algorithm: Algorithm, stored: dict[str, Any]) -> dict[str, Any]:
+    """All options of a file. One that is newer than the file has the paper's value.
+
+    Files store every option, and the paper's value of a new option is what the code did before.
+    """
+    return {**algorithm.Config.paper, **stored}
+
+
 def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = DEFAULT_PRESET) -> Any:
     """The algorithm's config: `options` override the preset, which overrides the defaults.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from disc.algos import ALGORITHMS
 from disc.envs.factory import Maker, Source
-from disc.learning.config import OLD_PRESET
+from disc.learning.config import OLD_PRESET, stored_options
 from disc.run import checkpoint
 from disc.run.directory import OnNan, RunDirectory, check_on_nan
 from disc.run.nonfinite import DUMP, NonFinite
@@ -67,15 +67,16 @@ def _open(
     plan = dataclasses.replace(directory.plan, steps=steps or directory.plan.steps)
     if config["algorithm"] not in ALGORITHMS:
         raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
+    algorithm = ALGORITHMS[config["algorithm"]]
     training = Training.create(
-        ALGORITHMS[config["algorithm"]],
+        algorithm,
         maker.source,
         seed=config["seed"],
         num_envs=config["num_envs"],
         threads=threads or config["threads"],
         env_kwargs=dict(maker.kwargs),
         preset=config.get("preset", OLD_PRESET),
-        options=config["config"],
+        options=stored_options(algorithm, config["config"]),
     )
     found, complaints = checkpoint.newest(directory.checkpoints, training.state)
     for complaint in complaints:

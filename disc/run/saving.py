@@ -15,7 +15,7 @@ from disc import host, storage
 from disc.envs.factory import Maker, Source
 from disc.learning import normalize
 from disc.learning.algorithm import Algorithm
-from disc.learning.config import OLD_PRESET, make_config
+from disc.learning.config import OLD_PRESET, make_config, stored_options
 from disc.policy import file as policy_file
 from disc.policy.file import PolicyFile
 from disc.run import log
@@ -97,7 +97,8 @@ def read_policy(
         options = {"env_kwargs": kwargs, **options}
     known = {field.name for field in dataclasses.fields(algorithm.Config)}
     try:
-        saved = {name: value for name, value in info["config"].items() if name in known}
+        stored = stored_options(algorithm, info["config"])
+        saved = {name: value for name, value in stored.items() if name in known}
         preset = info.get("preset", OLD_PRESET)
         options = {"seed": info["seed"], "preset": preset, **saved, **options}
     except storage.MALFORMED as error:

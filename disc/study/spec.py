@@ -123,7 +123,7 @@ class Cell:
             "eval_episodes": (plan["eval_episodes"], self.eval_episodes),
             "checkpoint_every": (plan["checkpoint_every"], self.checkpoint_every),
         }
-        then = self._config({}, config.get("preset", OLD_PRESET))
+        then = self._config({}, OLD_PRESET)
         for name, value in dataclasses.asdict(wanted).items():
             found = config["config"].get(name, getattr(then, name))  # missing in older files
             pairs[name] = (_as_list(found), _as_list(value))

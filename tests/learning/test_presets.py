@@ -36,7 +36,8 @@ def test_paper_preset_has_the_papers_values() -> None:
     assert (config.lam, config.gamma, config.widths) == (0.95, 0.99, (64, 64))
     assert (config.horizon, config.epochs, config.gradient_steps) == (2048, 10, 32)
     assert (config.learning_rate, config.learning_rate_floor) == (3e-4, 1e-4)
-    assert (config.center, config.most_old, config.initial_std) == ("behaviour", None, None)
+    assert (config.center, config.most_old, config.value_on_newest) == ("behaviour", None, False)
+    assert config.initial_std is None
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"disc"}))
@@ -123,3 +124,14 @@ def test_untrusted_study_with_an_unknown_preset_raises(preset: Any, tmp_path: Pa
     contents["arms"][0]["preset"] = preset
     with pytest.raises(DiscError, match="there is no preset"):
         from_json(json.dumps(contents), tmp_path / "x.json")
+
+
+def test_files_older_than_an_option_use_the_papers_value(tmp_path: Path) -> None:
+    with small(DISC, "Pendulum-v1", preset="recommended") as agent:
+        agent.learn(256, out=tmp_path / "run", **QUIET)
+    path = tmp_path / "run/config.json"
+    contents = json.loads(path.read_text())
+    del contents["config"]["center"]
+    path.write_text(json.dumps(contents))
+    with disc.resume(tmp_path / "run", 512, progress=False) as resumed:
+        assert (resumed.config.center, resumed.config.alpha_rule) == ("behaviour", "smooth")
