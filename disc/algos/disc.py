@@ -36,7 +36,7 @@ class Config(BatchConfig):
     """Options of DISC."""
 
     paper: ClassVar[dict[str, Any]] = {
-        "initial_std": None, "std_rate": 1.0, "j_targ": 1e-3, "alpha_rule": "double",
+        "initial_std": None, "j_targ": 1e-3, "alpha_rule": "double",
         "center": "behaviour", "most_old": None, "value_on_newest": False,
     }  # fmt: skip
     removed: ClassVar[dict[str, Any]] = {"trust_region": "alpha", "j_targ_per_dimension": False}
@@ -48,8 +48,6 @@ class Config(BatchConfig):
     initial_std: float | None = 0.5
     """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
     the range is infinite or this is None (authors' code)."""
-    std_rate: float = 0.3
-    """Learning rate of log σ as a fraction of that of the mean (ours; authors' code: 1)."""
     epsilon: float = 0.4
     """Clipping factor ε of each dimension's ratio ρ_{t,d}, and of the value (paper, Table A.1)."""
     epsilon_b: float = 0.1
