@@ -89,6 +89,8 @@ class Config(BatchConfig):
         check.at_least(0, "epsilon_b", "j_targ")
         check("alpha_is", 2.0**-10 <= self.alpha_is <= 64, "within [2⁻¹⁰, 64]")
         check.at_least(1, "replay_length")
+        if self.most_old is not None:
+            check.at_least(0, "most_old")
 
 
 @dataclass(frozen=True)

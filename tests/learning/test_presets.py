@@ -135,3 +135,8 @@ def test_files_older_than_an_option_use_the_papers_value(tmp_path: Path) -> None
     path.write_text(json.dumps(contents))
     with disc.resume(tmp_path / "run", 512, progress=False) as resumed:
         assert (resumed.config.center, resumed.config.alpha_rule) == ("behaviour", "smooth")
+
+
+def test_negative_limit_on_old_rows_raises() -> None:
+    with pytest.raises(DiscError, match="most_old must be at least 0, not -1"):
+        make_config(algorithm, {"most_old": -1})
