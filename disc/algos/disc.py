@@ -36,8 +36,9 @@ class Config(BatchConfig):
     """Options of DISC."""
 
     paper: ClassVar[dict[str, Any]] = {
-        "initial_std": None, "j_targ": 1e-3, "alpha_rule": "double",
-        "center": "behaviour", "most_old": None, "value_on_newest": False,
+        "epochs": 10, "initial_std": None, "halve_std": False, "epsilon_b": 0.1,
+        "center": "behaviour", "most_old": None, "value_on_newest": False, "j_targ": 1e-3,
+        "alpha_rule": "double",
     }  # fmt: skip
     removed: ClassVar[dict[str, Any]] = {"trust_region": "alpha", "j_targ_per_dimension": False}
     host_only: ClassVar[tuple[str, ...]] = (
@@ -45,14 +46,21 @@ class Config(BatchConfig):
         "alpha_is", "alpha_rule",
     )  # fmt: skip
 
-    initial_std: float | None = 0.5
+    epochs: int | None = None  # type: ignore[assignment]
+    """Passes over the newest batch per iteration (paper, Table A.1: 10). By default 10, or 4 if
+    actions have more than 6 dimensions (ours)."""
+    initial_std: float | None = 1.0
     """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
     the range is infinite or this is None (authors' code)."""
+    halve_std: bool = True
+    """Halve the initial σ if actions have more than 6 dimensions, or if no episode terminated in
+    the first batch (ours)."""
     epsilon: float = 0.4
     """Clipping factor ε of each dimension's ratio ρ_{t,d}, and of the value (paper, Table A.1)."""
-    epsilon_b: float = 0.1
+    epsilon_b: float | None = None
     """Batch inclusion ε_b: a batch is reused if its mean |ρ_{t,d} − 1| is below; 0 reuses nothing
-    (paper, eq. 5 and Table A.1)."""
+    (paper, eq. 5 and Table A.1: 0.1). By default 0.1, or 0.2 if actions have more than 6 dimensions
+    (ours)."""
     center: Literal["start", "behaviour"] = "start"
     """Policy around which ρ_{t,d} is clipped: the one at the start of the iteration, with old
     samples weighted by their truncated ratio to the behaviour policy (ours), or the behaviour
@@ -60,9 +68,9 @@ class Config(BatchConfig):
     most_old: int | None = 7
     """Rows of old batches in a minibatch, at most, as a multiple of the newest batch's (ours). As
     many as there are old batches included if None (authors' code)."""
-    value_on_newest: bool = True
-    """Train the value network on the newest batch only (ours), or on all that are included (paper).
-    """
+    value_on_newest: bool | None = None
+    """Train the value network on the newest batch only, or on all that are included (paper). By
+    default on the newest, or on all if actions have more than 6 dimensions (ours)."""
     replay_length: int = 64
     """L: batches in the replay (paper, Table A.1)."""
     advantage: Literal["gae_v", "gae"] = "gae_v"
@@ -89,8 +97,21 @@ class Config(BatchConfig):
         check.at_least(0, "epsilon_b", "j_targ")
         check("alpha_is", 2.0**-10 <= self.alpha_is <= 64, "within [2⁻¹⁰, 64]")
         check.at_least(1, "replay_length")
-        if self.most_old is not None:
-            check.at_least(0, "most_old")
+        check.at_least(0, "most_old")
+
+    def for_actions(self, dimensions: int) -> Config:
+        """The config with the defaults that depend on the size of an action filled in.
+
+        Where actions have few dimensions, new data and many passes over it work best; where they
+        have many, observations usually are large too, and more data with fewer passes does.
+        """
+        few = dimensions <= actor_critic.FEW_DIMENSIONS
+        by_size: dict[str, Any] = {
+            "epochs": 10 if few else 4,
+            "epsilon_b": 0.1 if few else 0.2,
+            "value_on_newest": few,
+        }
+        return replace(self, **{k: v for k, v in by_size.items() if getattr(self, k) is None})
 
 
 @dataclass(frozen=True)
@@ -108,6 +129,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     """One iteration of DISC; then α_IS adapts to the penalty."""
+    config = config.for_actions(state.replay.action.shape[-1])
     alpha, smooth = state.alpha_is, config.alpha_rule == "smooth"
     rate = clipping.damped_rate(alpha) if smooth else 1.0
     state, metrics = actor_critic.improve(
@@ -119,7 +141,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         coefficients=alpha,
         policy_rate=rate,
         most_old=config.most_old,
-        value_on_newest=config.value_on_newest,
+        value_on_newest=bool(config.value_on_newest),
     )
     if config.penalty == "none":
         return state, metrics
@@ -135,6 +157,7 @@ def estimate(
 ) -> Estimate:
     """GAE-V over all batches whose per-dimension ratios are near 1."""
     ratios = snapshot.ratios(policy, scale, replay)
+    assert config.epsilon_b is not None, "for_actions fills it in"
     included = importance.include(ratios.dimension_deviation, replay.age, config.epsilon_b)
     steps = snapshot.steps(config, value, scale, replay, included)
     rho = importance.ratio(ratios.log_rho)

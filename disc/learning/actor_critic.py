@@ -28,6 +28,10 @@ from disc.learning.snapshot import Estimate
 from disc.policy.policies import Gaussian
 from disc.types import Floats, Metrics, Rollout, Spec
 
+FEW_DIMENSIONS = 6
+"""Actions with more dimensions start with half the σ, if `halve_std` is on."""
+LOG_2 = np.float32(np.log(2.0))
+
 
 @dataclass(frozen=True)
 class Networks:
@@ -93,8 +97,12 @@ def init_networks(
     """
     rng = seeding.generator(seed, seeding.NETWORKS)
     s, d, widths = spec.observation_size, spec.action_size, config.widths
-    log_std = jnp.asarray(initial_log_std(getattr(config, "initial_std", None), spec))
-    policy = GaussianPolicy(networks.init_mlp(rng, (s, *widths, d), head_gain=0.01), log_std)
+    log_std = initial_log_std(getattr(config, "initial_std", None), spec)
+    if getattr(config, "halve_std", False) and d > FEW_DIMENSIONS:
+        log_std = log_std - LOG_2
+    policy = GaussianPolicy(
+        networks.init_mlp(rng, (s, *widths, d), head_gain=0.01), jnp.asarray(log_std)
+    )
     value = networks.init_mlp(rng, (value_inputs or s, *widths, 1), head_gain=value_gain)
     return policy, value
 
@@ -140,10 +148,25 @@ def observe(config: Any, state: State, rollout: Rollout) -> State:
     """The state after a rollout, with updated statistics and the batch stored."""
     return replace(
         state,
+        policy=_halve_std(config, state, rollout),
         normalizer=normalize.update(state.normalizer, rollout, config.gamma),
         replay=replays.push(state.replay, rollout, state.iteration),
         step=state.step + len(rollout.reward),
     )
+
+
+def _halve_std(config: Any, state: ActorCritic, rollout: Rollout) -> optim.Learner:
+    """The policy, with half its σ if the first batch of a new policy shows that it needs that.
+
+    Without terminations, large noise drives the environment into states from which it does not
+    recover (a cheetah on its back), and the policy learns to act there.
+    """
+    policy: GaussianPolicy = state.policy.parameters
+    few = len(policy.log_std) <= FEW_DIMENSIONS  # otherwise halved by `init_networks`
+    first = state.normalizer.observation.samples == 0  # and the policy is not from a file
+    if not (config.halve_std and few and first) or np.any(rollout.terminated):
+        return state.policy
+    return state.policy._replace(parameters=policy._replace(log_std=policy.log_std - LOG_2))
 
 
 Estimator = Callable[[Any, GaussianPolicy, MLP, Scale, BatchReplay], Estimate]
@@ -181,12 +204,13 @@ def improve(
     found = table.estimate
     was_read = time.perf_counter()
 
+    value_epochs = config.value_epochs or config.epochs
     drawn = minibatch.draw(
         seeding.generator(state.seed, seeding.MINIBATCHES, state.iteration),
         np.asarray(state.replay.age),
         np.asarray(found.included),
         config.horizon,
-        config.epochs,
+        max(config.epochs, value_epochs),
         config.gradient_steps,
         most_old,
     )
@@ -197,7 +221,10 @@ def improve(
     mean_rate = policy_rate * learning_rate
     rates = GaussianPolicy(mean_rate, config.std_rate * mean_rate)  # type: ignore[arg-type]
     rows = config.horizon // config.gradient_steps
-    drawn_for_value = Draw(drawn.rows[:, :rows], 1) if value_on_newest else drawn
+    drawn_for_policy = drawn.first(config.epochs * config.gradient_steps)
+    drawn_for_value = drawn.first(value_epochs * config.gradient_steps)
+    if value_on_newest:
+        drawn_for_value = Draw(drawn_for_value.rows[:, :rows], 1)
 
     def descend(
         loss: minibatch.Loss, learner: optim.Learner, drawn: Draw, rate: Any, coefficients: Any
@@ -208,7 +235,7 @@ def improve(
 
     (policy, policy_measured), (value, value_measured) = minibatch.together(
         threads,
-        lambda: descend(policy_loss, state.policy, drawn, rates, coefficients),
+        lambda: descend(policy_loss, state.policy, drawn_for_policy, rates, coefficients),
         lambda: descend(value_loss, state.value, drawn_for_value, learning_rate, ()),
     )
     metrics = {

@@ -5,6 +5,7 @@ A field's docstring is its help text, and gives the source of the default in bra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from numbers import Integral, Real
@@ -125,8 +126,7 @@ class OffPolicyConfig(CommonConfig):
         check = Checker(self)
         check.at_least(1, "steps_per_update", "replay_size", "batch_size")
         check.above_zero("updates_per_step")
-        if self.random_steps is not None:
-            check.at_least(0, "random_steps")
+        check.at_least(0, "random_steps")
         steps, updates = self.steps_per_update, self.updates_per_step * self.steps_per_update
         check(
             "updates_per_step",
@@ -169,11 +169,14 @@ class BatchConfig(GaussianConfig):
     """Options shared by PPO, PPO-AMBER and DISC."""
 
     host_only: ClassVar[tuple[str, ...]] = (
-        "epochs", "learning_rate", "learning_rate_floor", "anneal_steps", "initial_std", "std_rate",
+        "epochs", "value_epochs", "learning_rate", "learning_rate_floor", "anneal_steps",
+        "initial_std", "halve_std", "std_rate",
     )  # fmt: skip
 
     epochs: int = 10
     """Passes over the newest batch per iteration (paper, Table A.1)."""
+    value_epochs: int | None = None
+    """Passes of the value network over the newest batch; as many as `epochs` if None (paper)."""
     gradient_steps: int = 32
     """Gradient steps per epoch; the newest batch contributes N / gradient_steps samples to each
     minibatch (paper, Table A.1)."""
@@ -189,6 +192,9 @@ class BatchConfig(GaussianConfig):
     initial_std: float | None = None
     """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
     the range is infinite or this is None (authors' code)."""
+    halve_std: bool = False
+    """Halve the initial σ if actions have more than 6 dimensions, or if no episode terminated in
+    the first batch (ours)."""
     std_rate: float = 1.0
     """Learning rate of log σ as a fraction of that of the mean (authors' code: 1)."""
     value_coefficient: float = 0.5
@@ -199,20 +205,18 @@ class BatchConfig(GaussianConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check = Checker(self)
-        check.at_least(1, "epochs", "gradient_steps")
+        check.at_least(1, "epochs", "value_epochs", "gradient_steps")
         check.within(0, 1, "lam")
         check.at_least(0, "learning_rate_floor", "value_coefficient")
         check.rate("learning_rate")
         check.at_least(0, "std_rate")
-        if self.initial_std is not None:
-            check.above_zero("initial_std")
+        check.above_zero("initial_std")
         check(
             "learning_rate_floor",
             self.learning_rate_floor <= self.learning_rate,
             f"at most the learning rate, {self.learning_rate:g}",
         )
-        if self.anneal_steps is not None:
-            check.at_least(1, "anneal_steps")
+        check.at_least(1, "anneal_steps")
         check(
             "horizon",
             self.horizon % self.gradient_steps == 0,
@@ -228,7 +232,7 @@ Options = TypeVar("Options", bound=CommonConfig)
 
 
 class Checker:
-    """Raises a `DiscError` that names the option."""
+    """Raises a `DiscError` that names the option. None is valid where `convert` accepted it."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -238,17 +242,20 @@ class Checker:
             raise DiscError(f"{option} must be {rule}, not {getattr(self.config, option)!r}.")
 
     def at_least(self, low: float, *options: str) -> None:
-        for option in options:
-            value = getattr(self.config, option)
+        for option, value in self._given(options):
             self(option, low <= value < float("inf"), f"at least {low}")
+
+    def _given(self, options: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+        values = ((option, getattr(self.config, option)) for option in options)
+        return ((option, value) for option, value in values if value is not None)
 
     def within(self, low: float, high: float, *options: str) -> None:
         for option in options:
             self(option, low <= getattr(self.config, option) <= high, f"within [{low}, {high}]")
 
     def above_zero(self, *options: str) -> None:
-        for option in options:
-            self(option, 0 < getattr(self.config, option) < float("inf"), "above 0")
+        for option, value in self._given(options):
+            self(option, 0 < value < float("inf"), "above 0")
 
     def rate(self, *options: str) -> None:
         for option in options:

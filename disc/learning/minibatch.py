@@ -73,6 +73,10 @@ class Draw(NamedTuple):
     rows: Any  # (steps, m + padded m·(L − 1)) indices into the table's L·N rows
     batches: int  # rows of a minibatch divided by m: n, unless it is limited
 
+    def first(self, steps: int) -> Draw:
+        """The minibatches of the first gradient steps."""
+        return self._replace(rows=self.rows[:steps])
+
 
 def draw(
     rng: np.random.Generator,

@@ -15,14 +15,16 @@ import disc
 from disc import DISC, PPO, DiscError
 from disc.algos import ALGORITHMS
 from disc.algos import disc as algorithm
-from disc.learning import optim
+from disc.learning import actor_critic, optim
 from disc.learning.actor_critic import initial_log_std
 from disc.learning.config import make_config
 from disc.learning.networks import GaussianPolicy, Linear
+from disc.run.agent import AGENTS
 from disc.study.spec import Arm, from_json
 from disc.types import Spec
+from tests.support import environments as probes
 from tests.support import sweeps
-from tests.support.compare import assert_close_trees
+from tests.support.compare import assert_close_trees, assert_equal_trees
 from tests.support.small import QUIET, small
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "version-1" / "disc"
@@ -140,3 +142,60 @@ def test_files_older_than_an_option_use_the_papers_value(tmp_path: Path) -> None
 def test_negative_limit_on_old_rows_raises() -> None:
     with pytest.raises(DiscError, match="most_old must be at least 0, not -1"):
         make_config(algorithm, {"most_old": -1})
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "wanted"), [(1, (10, 0.1, True)), (6, (10, 0.1, True)), (7, (4, 0.2, False))]
+)
+def test_recommended_settings_depend_on_the_size_of_actions(
+    dimensions: int, wanted: tuple[Any, ...]
+) -> None:
+    config = make_config(algorithm, {}, "recommended").for_actions(dimensions)
+    assert (config.epochs, config.epsilon_b, config.value_on_newest) == wanted
+
+
+@pytest.mark.parametrize("dimensions", [2, 17])
+def test_options_given_by_hand_do_not_depend_on_the_size_of_actions(dimensions: int) -> None:
+    given = {"epochs": 3, "epsilon_b": 0.0, "value_on_newest": True}
+    config = make_config(algorithm, given, "recommended")
+    assert config.for_actions(dimensions) == config
+    paper = make_config(algorithm, {}, "paper")
+    assert paper.for_actions(dimensions) == paper
+
+
+def test_first_std_is_halved_for_actions_of_many_dimensions() -> None:
+    for dimensions, std in ((6, 1.0), (7, 0.5)):
+        policy, _ = actor_critic.init_networks(
+            make_config(algorithm, {}, "recommended"),
+            spec([-1.0] * dimensions, [1.0] * dimensions),
+            seed=0,
+        )
+        np.testing.assert_allclose(np.exp(policy.log_std), np.full(dimensions, std), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("env", "std"), [(probes.One, 1.0), ("Pendulum-v1", 0.5)])
+def test_std_is_halved_once_if_no_episode_terminates(env: Any, std: float) -> None:
+    with small(PPO, env, halve_std=True, std_rate=0.0) as agent:
+        agent.learn(768, **QUIET)
+        np.testing.assert_allclose(np.exp(agent.policy.log_std), std, rtol=1e-6)
+
+
+def test_std_of_a_loaded_policy_is_not_halved(tmp_path: Path) -> None:
+    options = {"halve_std": True, "std_rate": 0.0}
+    with small(PPO, "Pendulum-v1", **options) as agent:
+        agent.learn(256, **QUIET)
+        agent.save(tmp_path / "policy.disc")
+    with PPO.load(tmp_path / "policy.disc", env="Pendulum-v1") as loaded:
+        loaded.learn(256, **QUIET)
+        np.testing.assert_allclose(np.exp(loaded.policy.log_std), 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["disc", "ppo", "ppo-amber"])
+def test_value_epochs_change_the_value_network_only(name: str) -> None:
+    def trained(**epochs: int) -> Any:
+        with small(AGENTS[name], "Pendulum-v1", **epochs) as agent:
+            return agent.learn(256, **QUIET).state
+
+    both = trained(epochs=1, value_epochs=3)
+    assert_equal_trees(both.policy, trained(epochs=1).policy)
+    assert_equal_trees(both.value, trained(epochs=3).value)
