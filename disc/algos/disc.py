@@ -36,9 +36,9 @@ class Config(BatchConfig):
     """Options of DISC."""
 
     paper: ClassVar[dict[str, Any]] = {
-        "epochs": 10, "initial_std": None, "halve_std": False, "epsilon_b": 0.1,
-        "center": "behaviour", "most_old": None, "value_on_newest": False, "j_targ": 1e-3,
-        "alpha_rule": "double",
+        "epochs": 10, "value_epochs": None, "initial_std": None, "halve_std": False,
+        "epsilon_b": 0.1, "center": "behaviour", "most_old": None, "value_on_newest": False,
+        "j_targ": 1e-3, "alpha_rule": "double",
     }  # fmt: skip
     removed: ClassVar[dict[str, Any]] = {"trust_region": "alpha", "j_targ_per_dimension": False}
     host_only: ClassVar[tuple[str, ...]] = (
@@ -46,9 +46,11 @@ class Config(BatchConfig):
         "alpha_is", "alpha_rule",
     )  # fmt: skip
 
-    epochs: int | None = None  # type: ignore[assignment]
-    """Passes over the newest batch per iteration (paper, Table A.1: 10). By default 10, or 4 if
-    actions have more than 6 dimensions (ours)."""
+    epochs: int = 5
+    """Passes of the policy over the newest batch per iteration (ours; 10 in the paper, Table A.1).
+    """
+    value_epochs: int | None = 10
+    """Passes of the value network over the newest batch; as many as `epochs` if None (paper)."""
     initial_std: float | None = 1.0
     """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
     the range is infinite or this is None (authors' code)."""
@@ -68,9 +70,9 @@ class Config(BatchConfig):
     most_old: int | None = 7
     """Rows of old batches in a minibatch, at most, as a multiple of the newest batch's (ours). As
     many as there are old batches included if None (authors' code)."""
-    value_on_newest: bool | None = None
-    """Train the value network on the newest batch only, or on all that are included (paper). By
-    default on the newest, or on all if actions have more than 6 dimensions (ours)."""
+    value_on_newest: bool = True
+    """Train the value network on the newest batch only (ours), or on all that are included (paper).
+    """
     replay_length: int = 64
     """L: batches in the replay (paper, Table A.1)."""
     advantage: Literal["gae_v", "gae"] = "gae_v"
@@ -100,18 +102,11 @@ class Config(BatchConfig):
         check.at_least(0, "most_old")
 
     def for_actions(self, dimensions: int) -> Config:
-        """The config with the defaults that depend on the size of an action filled in.
-
-        Where actions have few dimensions, new data and many passes over it work best; where they
-        have many, observations usually are large too, and more data with fewer passes does.
-        """
+        """The config with the ε_b that suits actions of this size, if none was chosen."""
+        if self.epsilon_b is not None:
+            return self
         few = dimensions <= actor_critic.FEW_DIMENSIONS
-        by_size: dict[str, Any] = {
-            "epochs": 10 if few else 4,
-            "epsilon_b": 0.1 if few else 0.2,
-            "value_on_newest": few,
-        }
-        return replace(self, **{k: v for k, v in by_size.items() if getattr(self, k) is None})
+        return replace(self, epsilon_b=0.1 if few else 0.2)
 
 
 @dataclass(frozen=True)
@@ -141,7 +136,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         coefficients=alpha,
         policy_rate=rate,
         most_old=config.most_old,
-        value_on_newest=bool(config.value_on_newest),
+        value_on_newest=config.value_on_newest,
     )
     if config.penalty == "none":
         return state, metrics

@@ -144,23 +144,13 @@ def test_negative_limit_on_old_rows_raises() -> None:
         make_config(algorithm, {"most_old": -1})
 
 
-@pytest.mark.parametrize(
-    ("dimensions", "wanted"), [(1, (10, 0.1, True)), (6, (10, 0.1, True)), (7, (4, 0.2, False))]
-)
-def test_recommended_settings_depend_on_the_size_of_actions(
-    dimensions: int, wanted: tuple[Any, ...]
+@pytest.mark.parametrize(("dimensions", "wanted"), [(1, 0.1), (6, 0.1), (7, 0.2)])
+def test_recommended_epsilon_b_depends_on_the_size_of_actions(
+    dimensions: int, wanted: float
 ) -> None:
-    config = make_config(algorithm, {}, "recommended").for_actions(dimensions)
-    assert (config.epochs, config.epsilon_b, config.value_on_newest) == wanted
-
-
-@pytest.mark.parametrize("dimensions", [2, 17])
-def test_options_given_by_hand_do_not_depend_on_the_size_of_actions(dimensions: int) -> None:
-    given = {"epochs": 3, "epsilon_b": 0.0, "value_on_newest": True}
-    config = make_config(algorithm, given, "recommended")
-    assert config.for_actions(dimensions) == config
-    paper = make_config(algorithm, {}, "paper")
-    assert paper.for_actions(dimensions) == paper
+    assert make_config(algorithm, {}, "recommended").for_actions(dimensions).epsilon_b == wanted
+    given = make_config(algorithm, {"epsilon_b": 0.0}, "recommended")
+    assert given.for_actions(dimensions) == given
 
 
 def test_first_std_is_halved_for_actions_of_many_dimensions() -> None:
