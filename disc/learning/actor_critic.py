@@ -164,7 +164,7 @@ def _halve_std(config: Any, state: ActorCritic, rollout: Rollout) -> optim.Learn
     policy: GaussianPolicy = state.policy.parameters
     few = len(policy.log_std) <= FEW_DIMENSIONS  # otherwise halved by `init_networks`
     first = state.normalizer.observation.samples == 0  # and the policy is not from a file
-    if not (config.halve_std and few and first) or np.any(rollout.terminated):
+    if not (few and first and getattr(config, "halve_std", False)) or np.any(rollout.terminated):
         return state.policy
     return state.policy._replace(parameters=policy._replace(log_std=policy.log_std - LOG_2))
 
