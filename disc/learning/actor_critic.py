@@ -29,7 +29,7 @@ from disc.policy.policies import Gaussian
 from disc.types import Floats, Metrics, Rollout, Spec
 
 FEW_DIMENSIONS = 6
-"""Actions with more dimensions start with half the σ (`halve_std`), and DISC reuses more batches."""
+"""With more action dimensions, σ starts at half (`halve_std`), and DISC reuses more batches."""
 LOG_2 = np.float32(np.log(2.0))
 
 
