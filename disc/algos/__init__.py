@@ -8,7 +8,7 @@ from importlib import metadata
 
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
 from disc.learning.algorithm import Algorithm
-from disc.types import DiscError
+from disc.types import DiscError, Spec
 
 ENTRY_POINTS = "disc.algorithms"
 """The entry-point group with which installed packages add algorithms."""
@@ -68,3 +68,18 @@ class Registry(Mapping[str, Algorithm]):
 
 ALGORITHMS = Registry(disc, ppo, ppo_amber, trpo, acktr, trust_pcl, ddpg, td3, sac, sql)
 register = ALGORITHMS.register
+
+
+def check_actions(algorithm: Algorithm, spec: Spec, env: str) -> None:
+    """Check that an algorithm can learn the actions of an environment.
+
+    Raises:
+        DiscError: it can't; names the algorithms that can.
+    """
+    if spec.choices is None or algorithm.Config.discrete_actions:
+        return
+    *most, last = (x.NAME for x in ALGORITHMS.values() if x.Config.discrete_actions)
+    raise DiscError(
+        f"{env}: has discrete actions, and {algorithm.NAME} needs continuous ones (a float Box); "
+        f"{', '.join(most)} and {last} can learn discrete actions."
+    )

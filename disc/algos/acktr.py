@@ -16,8 +16,9 @@ from disc.equations import distributions
 from disc.learning import actor_critic, kfac, memory, minibatch, networks
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import Checker, GaussianConfig
+from disc.learning.distribution import GaussianPolicy
 from disc.learning.minibatch import Rows
-from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.networks import MLP
 from disc.learning.optim import Learner
 from disc.types import Metrics, Spec
 
@@ -111,7 +112,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         **{name: float(x) for name, x in measured.items()},
         **{name: float(np.mean(x)) for name, x in value_measured.items()},
         **{name: float(x) for name, x in table.estimate.measured.items()},
-        **actor_critic.describe(policy.parameters),
+        **policy.parameters.describe(),
         "train/step_size": state.step_size,
         "time/reading": was_read - clock,
         "time/updating": time.perf_counter() - was_read,

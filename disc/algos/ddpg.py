@@ -9,19 +9,19 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import seeding
 from disc.learning import networks, normalize, off_policy, optim
 from disc.learning.config import Checker, OffPolicyConfig
 from disc.learning.networks import Layers, Linear, NormalizedLinear
 from disc.learning.normalize import Scale
 from disc.learning.off_policy import ADAM_EPSILON, Batch, Bounds, Means, OffPolicy, Targets
 from disc.learning.replay import TransitionReplay
+from disc.policy.exploration import Perturbed
 from disc.policy.policies import Deterministic
 from disc.types import Actor, Measured, Rollout, Spec
 
@@ -137,24 +137,6 @@ def _policy_fields(spec: Spec, state: State) -> dict[str, Any]:
         "scales": tuple(np.asarray(layer.scale) for layer in layers[:-1]),
         "shifts": tuple(np.asarray(layer.shift) for layer in layers[:-1]),
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Perturbed(Deterministic):
-    """A policy whose weights and biases are perturbed differently in every episode."""
-
-    spread: float  # σ
-    run_seed: int
-
-    def episode(self, *name: int) -> Self:
-        """The policy of one episode: θ + σ·noise, seeded by `name` (run and episode)."""
-        rng = seeding.generator(self.run_seed, seeding.PARAMETERS, *name)
-
-        def moved(array: Any) -> Any:
-            return array + np.float32(self.spread) * rng.standard_normal(array.shape, np.float32)
-
-        weights, biases = (tuple(map(moved, group)) for group in (self.weights, self.biases))
-        return dataclasses.replace(self, weights=weights, biases=biases)
 
 
 def observe(config: Config, state: State, rollout: Rollout) -> State:

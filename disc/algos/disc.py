@@ -18,8 +18,9 @@ from disc.equations import advantages, clipping, importance
 from disc.learning import actor_critic, snapshot
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import BatchConfig, Checker
+from disc.learning.distribution import FEW_DIMENSIONS, Policy
 from disc.learning.minibatch import Parts, Rows
-from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.networks import MLP
 from disc.learning.normalize import Scale
 from disc.learning.replay import BatchReplay
 from disc.learning.snapshot import Estimate
@@ -105,7 +106,7 @@ class Config(BatchConfig):
         """The config with the ε_b that suits actions of this size, if none was chosen."""
         if self.epsilon_b is not None:
             return self
-        few = dimensions <= actor_critic.FEW_DIMENSIONS
+        few = dimensions <= FEW_DIMENSIONS
         return replace(self, epsilon_b=0.1 if few else 0.2)
 
 
@@ -148,7 +149,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
 
 @partial(jax.jit, static_argnames="config")
 def estimate(
-    config: Config, policy: GaussianPolicy, value: MLP, scale: Scale, replay: BatchReplay
+    config: Config, policy: Policy, value: MLP, scale: Scale, replay: BatchReplay
 ) -> Estimate:
     """GAE-V over all batches whose per-dimension ratios are near 1."""
     ratios = snapshot.ratios(policy, scale, replay)
@@ -165,9 +166,9 @@ def estimate(
     return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target, reference)
 
 
-def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, alpha_is: jax.Array) -> Parts:
+def policy_loss(config: Config, policy: Policy, rows: Rows, alpha_is: jax.Array) -> Parts:
     """−mean(wÂ) / mean(w) + α_IS J_IS (paper, eq. 2); w is the dimension-wise clipped weight."""
-    log_ratio, mean = actor_critic.ratio_of(policy, rows)
+    log_ratio, output = actor_critic.ratio_of(policy, rows)
     weight = clipping.dimension_clip(log_ratio, rows.advantage, config.epsilon)
     if config.center == "start":
         weight = rows.weight * weight
@@ -176,13 +177,11 @@ def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, alpha_is: ja
     if config.penalty == "is":
         penalty = clipping.is_penalty(log_ratio, rows.mask)
     elif config.penalty == "kl":
-        penalty = clipping.kl_penalty(
-            mean, policy.log_std[None], rows.mean, rows.log_std, rows.mask
-        )
+        penalty = clipping.kl_penalty(policy.kl(output, rows.mean, rows.log_std), rows.mask)
     clipped = clipping.clipped(log_ratio, rows.advantage[:, None], config.epsilon)
     return Parts(
         numerator=-jnp.sum(objective),
         denominator=jnp.sum(rows.mask * weight if config.divide_by_mean_ratio else rows.mask),
         penalty=alpha_is * penalty,
-        measured=actor_critic.measure_ratio(policy, rows, mean, log_ratio, objective, clipped),
+        measured=actor_critic.measure_ratio(policy, rows, output, log_ratio, objective, clipped),
     )

@@ -13,8 +13,9 @@ from disc.equations import advantages, clipping, importance
 from disc.learning import actor_critic, snapshot
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import BatchConfig, Checker
+from disc.learning.distribution import Policy
 from disc.learning.minibatch import Parts, Rows
-from disc.learning.networks import MLP, Activation, GaussianPolicy
+from disc.learning.networks import MLP, Activation
 from disc.learning.normalize import Scale
 from disc.learning.replay import BatchReplay
 from disc.learning.snapshot import Estimate
@@ -56,7 +57,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
 @partial(jax.jit, static_argnames=("config", "activation"))
 def estimate(
     config: Any,
-    policy: GaussianPolicy,
+    policy: Policy,
     value: MLP,
     scale: Scale,
     replay: BatchReplay,
@@ -72,9 +73,9 @@ def estimate(
     return snapshot.estimate(replay, ratios, included, steps, advantage, weight, target, reference)
 
 
-def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, _: Any) -> Parts:
+def policy_loss(config: Config, policy: Policy, rows: Rows, _: Any) -> Parts:
     """−mean of min(ρÂ, clip_ε(ρ)Â) (paper, eq. 1)."""
-    log_ratio, mean = actor_critic.ratio_of(policy, rows)
+    log_ratio, output = actor_critic.ratio_of(policy, rows)
     objective = clipping.joint_clip(log_ratio, rows.advantage, config.epsilon) * rows.advantage
     clipped = clipping.clipped(importance.joint(log_ratio), rows.advantage, config.epsilon)
     return Parts(
@@ -82,6 +83,6 @@ def policy_loss(config: Config, policy: GaussianPolicy, rows: Rows, _: Any) -> P
         denominator=jnp.sum(rows.mask),
         penalty=0.0,
         measured=actor_critic.measure_ratio(
-            policy, rows, mean, log_ratio, objective, clipped[:, None]
+            policy, rows, output, log_ratio, objective, clipped[:, None]
         ),
     )

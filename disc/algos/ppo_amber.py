@@ -13,7 +13,8 @@ from disc.equations import advantages, importance
 from disc.learning import actor_critic, snapshot
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import BatchConfig, Checker
-from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.distribution import Policy
+from disc.learning.networks import MLP
 from disc.learning.normalize import Scale
 from disc.learning.replay import BatchReplay
 from disc.learning.snapshot import Estimate
@@ -62,7 +63,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
 
 @partial(jax.jit, static_argnames="config")
 def estimate(
-    config: Config, policy: GaussianPolicy, value: MLP, scale: Scale, replay: BatchReplay
+    config: Config, policy: Policy, value: MLP, scale: Scale, replay: BatchReplay
 ) -> Estimate:
     """GAE, with the current value network, over all batches whose joint ratios are near 1."""
     ratios = snapshot.ratios(policy, scale, replay)

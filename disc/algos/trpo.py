@@ -19,8 +19,9 @@ from disc.equations import clipping, distributions
 from disc.learning import actor_critic, minibatch, networks, optim
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import Checker, GaussianConfig
+from disc.learning.distribution import GaussianPolicy
 from disc.learning.minibatch import Parts, Rows
-from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.networks import MLP
 from disc.types import Metrics, Spec
 
 __all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
@@ -113,7 +114,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         **{name: float(x) for name, x in measured.items()},
         "train/value_loss": float(np.mean(value_measured["value_loss"])),
         **{name: float(x) for name, x in table.estimate.measured.items()},
-        **actor_critic.describe(policy),
+        **policy.describe(),
         "time/reading": was_read - clock,
         "time/updating": time.perf_counter() - was_read,
     }

@@ -24,10 +24,11 @@ from disc.learning import actor_critic, memory, networks, normalize, optim
 from disc.learning import replay as replays
 from disc.learning.actor_critic import Networks
 from disc.learning.config import Checker, GaussianConfig
-from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.distribution import GaussianPolicy
+from disc.learning.networks import MLP
 from disc.learning.normalize import Normalizer
 from disc.learning.replay import ChunkReplay
-from disc.policy.policies import Gaussian
+from disc.policy.policies import Categorical, Gaussian
 from disc.types import Floats, Metrics, Rollout, Spec
 
 __all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
@@ -125,6 +126,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     size = spec.observation_size
     memory.check_chunks(config, spec)
     policy, value = actor_critic.init_networks(config, spec, seed, 1 + 2 * size, value_gain=0.01)
+    assert isinstance(policy, GaussianPolicy), "Training refuses discrete actions"
     return State(
         policy=optim.init(policy),
         value=optim.init(value),
@@ -140,7 +142,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     )
 
 
-def act(config: Config, spec: Spec, state: State) -> Gaussian:
+def act(config: Config, spec: Spec, state: State) -> Gaussian | Categorical:
     """The current policy; observations are not normalised."""
     return dataclasses.replace(actor_critic.act(config, spec, state), observation_clip=None)
 
@@ -177,7 +179,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         **{name: float(np.mean(values)) for name, values in measured.items()},
         "train/lambda": float(carry.lam),
         "train/lambda_goal": goal,
-        **actor_critic.describe(carry.policy.parameters),
+        **carry.policy.parameters.describe(),
         "time/updating": time.perf_counter() - clock,
     }
     state = dataclasses.replace(

@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from disc.equations import distributions, importance
+from disc.equations import importance
 
 
 def _clip_against(log_ratio: jax.Array, advantage: jax.Array, epsilon: float) -> jax.Array:
@@ -77,26 +77,16 @@ def is_penalty(log_ratio: jax.Array, mask: jax.Array) -> jax.Array:
     return 0.5 * jnp.sum(mask * squared) / jnp.maximum(jnp.sum(mask), 1.0)
 
 
-def kl_penalty(
-    mean: jax.Array,
-    log_std: jax.Array,
-    old_mean: jax.Array,
-    old_log_std: jax.Array,
-    mask: jax.Array,
-) -> jax.Array:
+def kl_penalty(kl: jax.Array, mask: jax.Array) -> jax.Array:
     """J_KL = mean KL(π_old ‖ π) over the rows where `mask` is 1 (paper, section 5.3).
 
     Args:
-        mean: u, (M, D), of the current policy.
-        log_std: log σ, broadcastable to (M, D).
-        old_mean: m, (M, D), of the behaviour policy.
-        old_log_std: log s, broadcastable to (M, D).
+        kl: KL divergence of the current policy from the behaviour policy in each state, (M,).
         mask: (M,), 1 for samples of the newest batch.
 
     Returns:
         A scalar; 0 if `mask` is all 0.
     """
-    kl = distributions.gaussian_kl(old_mean, old_log_std, mean, log_std)
     return jnp.sum(mask * kl) / jnp.maximum(jnp.sum(mask), 1.0)
 
 

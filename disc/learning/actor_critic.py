@@ -16,28 +16,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from disc import seeding
-from disc.equations import clipping, distributions, importance
-from disc.learning import memory, minibatch, networks, normalize, optim
+from disc.equations import clipping, importance
+from disc.learning import distribution, memory, minibatch, networks, normalize, optim
 from disc.learning import replay as replays
 from disc.learning.config import compiled
+from disc.learning.distribution import FEW_DIMENSIONS, Policy
 from disc.learning.minibatch import Draw, Parts, Rows, Table
-from disc.learning.networks import MLP, GaussianPolicy
+from disc.learning.networks import MLP
 from disc.learning.normalize import Normalizer, Scale
 from disc.learning.replay import BatchReplay
 from disc.learning.snapshot import Estimate
-from disc.policy.policies import Gaussian
-from disc.types import Floats, Metrics, Rollout, Spec
-
-FEW_DIMENSIONS = 6
-"""With more action dimensions, σ starts at half (`halve_std`), and DISC reuses more batches."""
-LOG_2 = np.float32(np.log(2.0))
+from disc.policy.policies import Categorical, Gaussian
+from disc.types import Metrics, Rollout, Spec
 
 
 @dataclass(frozen=True)
 class Networks:
     """Everything that changes during a run, except the replay and the environments."""
 
-    policy: optim.Learner  # of a GaussianPolicy
+    policy: optim.Learner  # of a `distribution.Policy`
     value: optim.Learner  # of an MLP, S → 1
     normalizer: Normalizer
     seed: int  # all randomness derives from the seed and these counters
@@ -85,8 +82,8 @@ def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict
 
 def init_networks(
     config: Any, spec: Spec, seed: int, value_inputs: int | None = None, value_gain: float = 1.0
-) -> tuple[GaussianPolicy, MLP]:
-    """Orthogonal weights, a policy head with gain 0.01, σ = 1 or set by `initial_std`.
+) -> tuple[Policy, MLP]:
+    """Orthogonal weights, a policy head with gain 0.01; of a Gaussian, σ = 1 or `initial_std`.
 
     Args:
         config: has the widths.
@@ -96,48 +93,28 @@ def init_networks(
         value_gain: gain of the value head.
     """
     rng = seeding.generator(seed, seeding.NETWORKS)
-    s, d, widths = spec.observation_size, spec.action_size, config.widths
-    log_std = initial_log_std(getattr(config, "initial_std", None), spec)
-    if getattr(config, "halve_std", False) and d > FEW_DIMENSIONS:
-        log_std = log_std - LOG_2
-    policy = GaussianPolicy(
-        networks.init_mlp(rng, (s, *widths, d), head_gain=0.01), jnp.asarray(log_std)
-    )
-    value = networks.init_mlp(rng, (value_inputs or s, *widths, 1), head_gain=value_gain)
+    initial_std, halve_std = (getattr(config, x, None) for x in ("initial_std", "halve_std"))
+    policy = distribution.init(rng, config.widths, spec, initial_std, bool(halve_std))
+    inputs = value_inputs or spec.observation_size
+    value = networks.init_mlp(rng, (inputs, *config.widths, 1), head_gain=value_gain)
     return policy, value
 
 
-def initial_log_std(share: float | None, spec: Spec) -> Floats:
-    """Log σ_d = log(share · ½ (high_d − low_d)), (D,); 0 where the range is infinite.
-
-    Args:
-        share: σ as a fraction of half the action range; log σ = 0 if None.
-        spec: of the environment, with its action bounds.
-    """
-    half = 0.5 * (spec.action_high.astype(np.float64) - spec.action_low)
-    known = np.isfinite(half) & (half > 0.0)
-    if share is None:
-        known = np.zeros_like(known)
-    return np.log(np.where(known, (share or 1.0) * half, 1.0)).astype(np.float32)
-
-
-def act(config: Any, spec: Spec, state: Networks) -> Gaussian:
+def act(config: Any, spec: Spec, state: Networks) -> Gaussian | Categorical:
     """The current policy: frozen, in numpy."""
-    policy: GaussianPolicy = jax.tree.map(np.asarray, state.policy.parameters)
+    policy: Policy = state.policy.parameters
     scale = normalize.scale(state.normalizer)
-    return Gaussian(
-        weights=tuple(layer.weight for layer in policy.mean),  # type: ignore[misc]
-        biases=tuple(layer.bias for layer in policy.mean),  # type: ignore[misc]
-        log_std=policy.log_std,  # type: ignore[arg-type]
-        observation_mean=scale.mean,
-        observation_inverse_std=scale.inverse_std,
-        observation_clip=normalize.CLIP,
-        observation_shape=spec.observation_shape,
-        action_low=spec.action_low,
-        action_high=spec.action_high,
-        action_shape=spec.action_shape,
-        clip_actions=config.clip_actions,
-    )
+    fields = {
+        "observation_mean": scale.mean,
+        "observation_inverse_std": scale.inverse_std,
+        "observation_clip": normalize.CLIP,
+        "observation_shape": spec.observation_shape,
+        "action_low": spec.action_low,
+        "action_high": spec.action_high,
+        "action_shape": spec.action_shape,
+        "clip_actions": config.clip_actions,
+    }
+    return policy.acting(spec, fields)
 
 
 explore = act
@@ -161,15 +138,15 @@ def _halve_std(config: Any, state: ActorCritic, rollout: Rollout) -> optim.Learn
     Without terminations, large noise drives the environment into states from which it does not
     recover (a cheetah on its back), and the policy learns to act there.
     """
-    policy: GaussianPolicy = state.policy.parameters
-    few = len(policy.log_std) <= FEW_DIMENSIONS  # otherwise halved by `init_networks`
+    policy: Policy = state.policy.parameters
+    few = rollout.action.shape[-1] <= FEW_DIMENSIONS  # otherwise halved by `init_networks`
     first = state.normalizer.observation.samples == 0  # and the policy is not from a file
     if not (few and first and getattr(config, "halve_std", False)) or np.any(rollout.terminated):
         return state.policy
-    return state.policy._replace(parameters=policy._replace(log_std=policy.log_std - LOG_2))
+    return state.policy._replace(parameters=policy.with_half_std())
 
 
-Estimator = Callable[[Any, GaussianPolicy, MLP, Scale, BatchReplay], Estimate]
+Estimator = Callable[[Any, Policy, MLP, Scale, BatchReplay], Estimate]
 
 
 def improve(
@@ -218,8 +195,7 @@ def improve(
     learning_rate = optim.anneal(
         config.learning_rate, config.learning_rate_floor, progressed, config.anneal_steps
     )
-    mean_rate = policy_rate * learning_rate
-    rates = GaussianPolicy(mean_rate, config.std_rate * mean_rate)  # type: ignore[arg-type]
+    rates = state.policy.parameters.rates(policy_rate * learning_rate, config.std_rate)
     rows = config.horizon // config.gradient_steps
     drawn_for_policy = drawn.first(config.epochs * config.gradient_steps)
     drawn_for_value = drawn.first(value_epochs * config.gradient_steps)
@@ -241,7 +217,7 @@ def improve(
     metrics = {
         **_summary(config, policy_measured, value_measured),
         **{name: float(x) for name, x in found.measured.items()},
-        **describe(policy.parameters),
+        **policy.parameters.describe(),
         "train/learning_rate": learning_rate,
         "time/reading": was_read - clock,
         "time/updating": time.perf_counter() - was_read,
@@ -258,14 +234,6 @@ def read(config: Any, state: ActorCritic, estimate: Estimator) -> Table:
     return Table(state.replay, scale, jax.block_until_ready(found))
 
 
-def describe(policy: GaussianPolicy) -> Metrics:
-    """Metrics of every policy."""
-    return {
-        "train/entropy": float(distributions.entropy(policy.log_std)),
-        "train/std": float(np.mean(np.exp(policy.log_std))),
-    }
-
-
 def value_loss(config: Any, value: MLP, rows: Rows, _: Any) -> Parts:
     """Clipped squared error against the target, times the value coefficient."""
     predicted = networks.forward(value, rows.observation)[:, 0]
@@ -279,19 +247,16 @@ def value_loss(config: Any, value: MLP, rows: Rows, _: Any) -> Parts:
     )
 
 
-def ratio_of(policy: GaussianPolicy, rows: Rows) -> tuple[jax.Array, jax.Array]:
-    """(log ρ_{t,d}, mean u(s)) of some rows under a policy, both (M, D)."""
-    mean = networks.forward(policy.mean, rows.observation)
-    log_ratio = importance.log_ratio(
-        rows.action, mean, policy.log_std[None], rows.mean, rows.log_std
-    )
-    return log_ratio, mean
+def ratio_of(policy: Policy, rows: Rows) -> tuple[jax.Array, jax.Array]:
+    """Log ρ_{t,d} of some rows under a policy, (M, D), and the output of its network, (M, P)."""
+    output = policy.output(rows.observation)
+    return policy.log_ratio(rows.action, output, rows.mean, rows.log_std), output
 
 
 def measure_ratio(
-    policy: GaussianPolicy,
+    policy: Policy,
     rows: Rows,
-    mean: jax.Array,
+    output: jax.Array,
     log_ratio: jax.Array,
     objective: jax.Array,
     clipped: jax.Array,
@@ -301,7 +266,7 @@ def measure_ratio(
     Args:
         policy: the current policy.
         rows: the samples.
-        mean: u(s), (M, D).
+        output: of the policy network, (M, P).
         log_ratio: log ρ_{t,d}, (M, D).
         objective: clipped w·Â of each sample, (M,).
         clipped: which dimensions have no gradient, (M, D) or (M, 1).
@@ -314,15 +279,16 @@ def measure_ratio(
         "vanished": jnp.all(clipped, axis=1).astype(jnp.float32),
         "clipped_dimensions": jnp.mean(clipped.astype(jnp.float32), axis=1),
         "j_is": 0.5 * jnp.square(log_rho),
-        "kl": distributions.gaussian_kl(rows.mean, rows.log_std, mean, policy.log_std[None]),
+        "kl": policy.kl(output, rows.mean, rows.log_std),
+        **policy.measure(output),
     }
 
 
-def measure_step(policy: GaussianPolicy, rows: Rows) -> dict[str, jax.Array]:
+def measure_step(policy: Policy, rows: Rows) -> dict[str, jax.Array]:
     """Metrics of a step away from the policy that collected the rows; scalars."""
-    log_ratio, mean = ratio_of(policy, rows)
+    log_ratio, output = ratio_of(policy, rows)
     log_rho = importance.joint(log_ratio)
-    kl = distributions.gaussian_kl(rows.mean, rows.log_std, mean, policy.log_std[None])
+    kl = policy.kl(output, rows.mean, rows.log_std)
     return {
         "train/objective": jnp.mean(importance.ratio(log_rho) * rows.advantage),
         "is/kl": jnp.mean(kl),
@@ -339,6 +305,7 @@ def _summary(config: Any, policy: dict[str, jax.Array], value: dict[str, jax.Arr
         steps = np.asarray(values)
         return float(np.mean(steps[-config.gradient_steps :] if last_epoch else steps))
 
+    state_dependent = {"newest/entropy": "train/entropy"}  # of `distribution.Policy.measure`
     return {
         "train/objective": over(policy["objective"]),
         "train/value_loss": over(value["value_loss"]),
@@ -348,4 +315,9 @@ def _summary(config: Any, policy: dict[str, jax.Array], value: dict[str, jax.Arr
         "is/rho_d_last": over(policy["rho_d"], last_epoch=True),
         "is/vanished": over(policy["vanished"], last_epoch=True),
         "is/clipped_dimensions": over(policy["clipped_dimensions"], last_epoch=True),
+        **{
+            name: over(policy[key], last_epoch=True)
+            for key, name in state_dependent.items()
+            if key in policy
+        },
     }

@@ -23,6 +23,7 @@ DEFAULT_PRESET: Preset = "paper"
 OLD_PRESET: Preset = "paper"
 """The preset of old runs and policies whose files do not name one."""
 LARGEST = 2**62  # value of an option; larger ones overflow 64-bit integers
+MOST_ROUND = 10_000  # steps of an environment between updates, if not chosen
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class CommonConfig:
     """Options that no compiled program reads; see `compiled`."""
     removed: ClassVar[dict[str, Any]] = {}
     """Options of earlier versions, with the value that today's code has; old files name them."""
+    discrete_actions: ClassVar[bool] = False
+    """Whether the algorithm learns discrete actions too."""
 
     horizon: int = 2048
     """N: environment steps in a batch, over all environments (paper, Table A.1)."""
@@ -74,6 +77,15 @@ class CommonConfig:
                 f"num_envs must divide the {option}, {self.at_once}, but {num_envs} does not; "
                 f"use a {option} that is a multiple of {num_envs}."
             )
+
+    @classmethod
+    def fit(cls, options: dict[str, Any], num_envs: int) -> dict[str, Any]:
+        """The options, with those that were not chosen adapted to the number of environments."""
+        return options
+
+    def rounds(self, num_envs: int) -> str:
+        """What several environments mean for the updates, in a sentence; empty if nothing."""
+        return ""
 
     def for_task(self, task: str) -> Self:
         """The config with the defaults that depend on the environment's name filled in."""
@@ -130,7 +142,7 @@ class OffPolicyConfig(CommonConfig):
         steps, updates = self.steps_per_update, self.updates_per_step * self.steps_per_update
         check(
             "updates_per_step",
-            updates >= 1 and abs(updates - round(updates)) < 1e-6,
+            _whole(updates),
             f"a multiple of 1 / steps_per_update, 1/{steps}",
         )
         check("horizon", self.horizon % steps == 0, f"divisible by steps_per_update, {steps}")
@@ -156,6 +168,32 @@ class OffPolicyConfig(CommonConfig):
         """Rows that a network processes in a gradient step."""
         return self.batch_size
 
+    @classmethod
+    def fit(cls, options: dict[str, Any], num_envs: int) -> dict[str, Any]:
+        """Collect one step or more from each environment between updates, if not chosen.
+
+        Without a choice, `steps_per_update` becomes the least multiple of `num_envs` that is at
+        least its default and gives whole numbers of gradient steps, and `horizon` a multiple.
+        """
+        if num_envs == 1 or "steps_per_update" in options:
+            return options
+        defaults: dict[str, Any] = {x.name: x.default for x in fields(cls)} | options
+        least, each = defaults["steps_per_update"], defaults["updates_per_step"]
+        multiples = range(num_envs * -(-least // num_envs), MOST_ROUND * num_envs, num_envs)
+        rate = float(each) if isinstance(each, Real) else 1.0  # `convert` will refuse it
+        steps = next((n for n in multiples if _whole(rate * n)), least)
+        fitted = {"steps_per_update": steps}
+        if "horizon" not in options:
+            fitted["horizon"] = steps * -(-defaults["horizon"] // steps)
+        return {**options, **fitted}
+
+    def rounds(self, num_envs: int) -> str:
+        """The steps between updates."""
+        return (
+            f"{num_envs} environments take {self.steps_per_update} steps together between updates "
+            f"(steps_per_update), and an update has {self.updates} gradient steps."
+        )
+
     def for_task(self, task: str) -> Self:
         """Fill in the number of random steps."""
         if self.random_steps is not None:
@@ -166,8 +204,9 @@ class OffPolicyConfig(CommonConfig):
 
 @dataclass(frozen=True)
 class BatchConfig(GaussianConfig):
-    """Options shared by PPO, PPO-AMBER and DISC."""
+    """Options shared by PPO, PPO-AMBER and DISC; those about σ only affect continuous actions."""
 
+    discrete_actions: ClassVar[bool] = True
     host_only: ClassVar[tuple[str, ...]] = (
         "epochs", "value_epochs", "learning_rate", "learning_rate_floor", "anneal_steps",
         "initial_std", "halve_std", "std_rate",
@@ -226,6 +265,11 @@ class BatchConfig(GaussianConfig):
     def for_steps(self, steps: int) -> Self:
         """Anneal over the run's steps by default."""
         return replace(self, anneal_steps=self.anneal_steps or steps)
+
+
+def _whole(updates: float) -> bool:
+    """Whether a number of gradient steps is a whole number."""
+    return 1 <= updates < LARGEST and abs(updates - round(updates)) < 1e-6
 
 
 Options = TypeVar("Options", bound=CommonConfig)
@@ -324,8 +368,12 @@ def stored_options(algorithm: Algorithm, stored: dict[str, Any]) -> dict[str, An
     return {**algorithm.Config.paper, **stored}
 
 
-def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = DEFAULT_PRESET) -> Any:
+def make_config(
+    algorithm: Algorithm, options: dict[str, Any], preset: str = DEFAULT_PRESET, num_envs: int = 1
+) -> Any:
     """The algorithm's config: `options` override the preset, which overrides the defaults.
+
+    Options that depend on the number of environments are adapted to it, if they are not given.
 
     Raises:
         DiscError: the algorithm has no such option, or a value is invalid.
@@ -343,4 +391,4 @@ def make_config(algorithm: Algorithm, options: dict[str, Any], preset: str = DEF
             raise DiscError(f"{algorithm.NAME} has no option {name}; it has {', '.join(known)}.")
     if preset == "paper":
         options = {**algorithm.Config.paper, **options}
-    return algorithm.Config(**options)
+    return algorithm.Config(**algorithm.Config.fit(options, num_envs))

@@ -44,9 +44,9 @@ def check_batches(config: Any, length: int, spec: Spec) -> None:
     An update needs 20 numbers per step, 3 more for each pass (the rows of the minibatches), and
     the activations of the newest batch.
     """
-    check_layers((spec.observation_size, *config.widths, spec.action_size))
+    check_layers((spec.observation_size, *config.widths, spec.outputs))
     rows, horizon = length * config.horizon, config.horizon
-    numbers = 2 * spec.observation_size + 2 * spec.action_size + 1
+    numbers = 2 * spec.observation_size + spec.action_size + spec.outputs + 1
     stored = rows * (FLOAT * numbers + 3)
     what = f"a replay of {length:,} × {horizon:,} steps"
     options = ["horizon"] if length == 1 else ["horizon", "replay_length"]

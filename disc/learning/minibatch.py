@@ -45,8 +45,8 @@ class Rows(NamedTuple):
 
     observation: jax.Array  # (M, S) normalised
     action: jax.Array  # (M, D)
-    mean: jax.Array  # (M, D) of the policy that ratios are relative to
-    log_std: jax.Array  # (M, D) of the same
+    mean: jax.Array  # (M, P) of the policy that ratios are relative to: its network's output
+    log_std: jax.Array  # (M, D) of the same, NaN if it is not a Gaussian
     advantage: jax.Array  # (M,) Â, standardised
     target: jax.Array  # (M,)
     value: jax.Array  # (M,) V(s_t) before the update
@@ -257,7 +257,7 @@ def whole(table: Table) -> Rows:
         observation=normalize.observations(table.scale, replay.observation[0]),
         action=replay.action[0],
         mean=found.reference.mean[0],
-        log_std=jnp.broadcast_to(found.reference.log_std, replay.mean[0].shape),
+        log_std=jnp.broadcast_to(found.reference.log_std, replay.action[0].shape),
         advantage=advantages.standardize(found.advantage[0], one, one),
         target=found.target[0],
         value=found.value[0],
@@ -269,7 +269,7 @@ def whole(table: Table) -> Rows:
 class _Columns(NamedTuple):
     observation: jax.Array  # (L·N, S)
     action: jax.Array  # (L·N, D)
-    mean: jax.Array  # (L·N, D)
+    mean: jax.Array  # (L·N, P)
     advantage: jax.Array  # (L·N,)
     weight: jax.Array  # (L·N,)
     target: jax.Array  # (L·N,)

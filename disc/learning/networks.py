@@ -35,13 +35,6 @@ Layers = Sequence[Linear | NormalizedLinear]
 Activation = Callable[[jax.Array], jax.Array]
 
 
-class GaussianPolicy(NamedTuple):
-    """π(a|s) = N(u(s), diag σ²): a mean network and a state-independent log-std."""
-
-    mean: MLP  # S → D
-    log_std: jax.Array  # (D,)
-
-
 def init_mlp(rng: np.random.Generator, sizes: Sequence[int], head_gain: float) -> MLP:
     """Orthogonal weights of gain √2 (the head: `head_gain`), zero biases.
 

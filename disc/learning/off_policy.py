@@ -95,9 +95,9 @@ def init(
         "replay_size",
     )
     memory.check_transitions(config, spec)
-    key, rest_of_seed = jax.random.PRNGKey(seed % 2**32), seed >> 32
-    while rest_of_seed:  # seeds have up to 128 bits
-        key, rest_of_seed = jax.random.fold_in(key, rest_of_seed % 2**32), rest_of_seed >> 32
+    key = jax.random.PRNGKey(seed % 2**32)
+    if seed >= 2**32:  # seeds have up to 64 bits
+        key = jax.random.fold_in(key, seed >> 32)
     return {
         "learned": learned,
         "normalizer": normalize.init(spec.observation_size, num_envs),

@@ -23,7 +23,7 @@ class BatchReplay(NamedTuple):
     observation: jax.Array  # (L, N, S)
     next_observation: jax.Array  # (L, N, S)
     action: jax.Array  # (L, N, D)
-    mean: jax.Array  # (L, N, D)
+    mean: jax.Array  # (L, N, P) of the behaviour policy; its logits if actions are discrete
     log_std: jax.Array  # (L, D)
     reward: jax.Array  # (L, N)
     terminated: jax.Array  # (L, N) bool
@@ -58,7 +58,7 @@ def init(length: int, horizon: int, spec: Spec) -> BatchReplay:
         observation=zeros(horizon, s),
         next_observation=zeros(horizon, s),
         action=zeros(horizon, d),
-        mean=zeros(horizon, d),
+        mean=zeros(horizon, spec.outputs),
         log_std=zeros(d),
         reward=zeros(horizon),
         terminated=zeros(horizon, dtype=jnp.bool_),

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from disc.equations import importance
 from disc.learning import networks, normalize
-from disc.learning.networks import MLP, Activation, GaussianPolicy
+from disc.learning.distribution import Policy
+from disc.learning.networks import MLP, Activation
 from disc.learning.normalize import Scale
 from disc.learning.replay import BatchReplay
 
@@ -27,29 +28,23 @@ class Ratios(NamedTuple):
     log_rho: jax.Array  # (L, N) log ρ_t
     joint_deviation: jax.Array  # (L,) mean |ρ_t − 1|
     dimension_deviation: jax.Array  # (L,) mean |ρ_{t,d} − 1|
-    mean: jax.Array  # (L, N, D) of the current policy
+    output: jax.Array  # (L, N, P) of the current policy's network
 
 
-def ratios(policy: GaussianPolicy, scale: Scale, replay: BatchReplay) -> Ratios:
+def ratios(policy: Policy, scale: Scale, replay: BatchReplay) -> Ratios:
     """Importance weights of all filled slots."""
 
     def read(slot: jax.Array, result: Ratios) -> Ratios:
-        mean = networks.forward(
-            policy.mean, normalize.observations(scale, replay.observation[slot])
-        )
-        log_ratio = importance.log_ratio(
-            replay.action[slot],
-            mean,
-            policy.log_std[None],
-            replay.mean[slot],
-            replay.log_std[slot][None],
+        output = policy.output(normalize.observations(scale, replay.observation[slot]))
+        log_ratio = policy.log_ratio(
+            replay.action[slot], output, replay.mean[slot], replay.log_std[slot][None]
         )
         log_rho = importance.joint(log_ratio)
         return Ratios(
             result.log_rho.at[slot].set(log_rho),
             result.joint_deviation.at[slot].set(importance.deviation(log_rho)),
             result.dimension_deviation.at[slot].set(importance.deviation(log_ratio)),
-            result.mean.at[slot].set(mean),
+            result.output.at[slot].set(output),
         )
 
     nothing = jnp.zeros(replay.length)
@@ -114,10 +109,10 @@ def discounts(
 
 
 class Reference(NamedTuple):
-    """The Gaussian policies that the ratios of an update are relative to."""
+    """The policies that the ratios of an update are relative to."""
 
-    mean: jax.Array  # (L, N, D)
-    log_std: jax.Array  # (L, D)
+    mean: jax.Array  # (L, N, P) the output of their networks
+    log_std: jax.Array  # (L, D) NaN if they are not Gaussian
 
 
 def behaviour(replay: BatchReplay) -> Reference:
@@ -125,10 +120,10 @@ def behaviour(replay: BatchReplay) -> Reference:
     return Reference(replay.mean, replay.log_std)
 
 
-def current(policy: GaussianPolicy, ratios: Ratios) -> Reference:
+def current(policy: Policy, ratios: Ratios) -> Reference:
     """The policy at the start of the update."""
-    shape = (len(ratios.mean), len(policy.log_std))
-    return Reference(ratios.mean, jnp.broadcast_to(policy.log_std, shape))
+    shape = (len(ratios.output), len(policy.log_std))
+    return Reference(ratios.output, jnp.broadcast_to(policy.log_std, shape))
 
 
 class Estimate(NamedTuple):

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from disc import storage
-from disc.policy.policies import Deterministic, Gaussian, Policy, Sampler, Squashed
+from disc.policy.policies import Categorical, Deterministic, Gaussian, Policy, Sampler, Squashed
 from disc.types import DiscError, Floats
 
 FORMAT = "disc-policy"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2 added `observation_layout`."""
 
 KINDS: dict[str, type[Policy]] = {
-    kind.kind: kind for kind in (Gaussian, Squashed, Deterministic, Sampler)
+    kind.kind: kind for kind in (Gaussian, Categorical, Squashed, Deterministic, Sampler)
 }
 
 

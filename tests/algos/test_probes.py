@@ -118,7 +118,7 @@ def assert_follows(agent: Agent) -> None:
     assert means == pytest.approx([0.5, -0.5], abs=0.1)
 
 
-@pytest.fixture(params=list(AGENTS))
+@pytest.fixture(scope="module", params=list(AGENTS))  # all tests of an algorithm in a row
 def algorithm(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -135,6 +135,7 @@ def test_later_reward_is_discounted(algorithm: str) -> None:
     assert value(agent, 0.0) == pytest.approx(GAMMA, abs=0.08)
 
 
+@pytest.mark.parametrize("algorithm", ["disc", "trust-pcl", "ddpg", "sac"])
 def test_constant_reward_does_not_blow_up_the_value(algorithm: str) -> None:
     """The return has no variance: normalised rewards, if used, are clipped at 10."""
     agent = trained(algorithm, probes.One, 8_192)
@@ -151,15 +152,10 @@ def test_values_bootstrap_at_time_limits(algorithm: str) -> None:
     assert value(agent, 0.0) == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.1)
 
 
+@pytest.mark.parametrize("algorithm", ["disc", "trust-pcl", "sac"])  # one for each kind of replay
 def test_values_are_lower_if_time_limits_are_terminal(algorithm: str) -> None:
     agent = trained(algorithm, probes.Cycle, 16_384, bootstrap_time_limits=False)
     assert value(agent, 0.0) < 3.5
-
-
-def test_best_action_is_learned(algorithm: str) -> None:
-    agent = trained(algorithm, probes.Target, 32_768)
-    actions, _ = agent.predict(np.zeros((500, 1)))
-    assert np.mean(actions) == pytest.approx(0.5, abs=0.1)
 
 
 def test_best_action_for_each_observation_is_learned(algorithm: str) -> None:

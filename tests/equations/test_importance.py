@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from disc.equations import advantages, clipping, importance
+from disc.equations import advantages, clipping, distributions, importance
 
 EPSILON = 0.4
 
@@ -201,7 +201,8 @@ def _gaussian(action: Any, mean: Any, log_std: Any, old_mean: Any, old_log_std: 
         return importance.log_ratio(action, m, s, *old)
 
     def total(m: Any, s: Any) -> Any:
-        return jnp.sum(log_ratio(m, s)) + clipping.kl_penalty(m, s, *old, mask)
+        kl = distributions.gaussian_kl(*old, m, s)
+        return jnp.sum(log_ratio(m, s)) + clipping.kl_penalty(kl, mask)
 
     return log_ratio(mean, log_std), jax.value_and_grad(total, argnums=(0, 1))(mean, log_std)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from disc.learning import kfac, networks
+from disc.learning.distribution import GaussianPolicy
 from disc.learning.kfac import Factors
 from disc.learning.networks import Linear
 from disc.learning.optim import Learner
@@ -198,7 +199,7 @@ def test_follow_changes_only_the_factors_and_bases() -> None:
 
 
 def test_learner_starts_with_zero_velocity(rng: np.random.Generator) -> None:
-    policy = networks.GaussianPolicy(perceptron(rng, 3, 4, 2), jnp.zeros(2))
+    policy = GaussianPolicy(perceptron(rng, 3, 4, 2), jnp.zeros(2))
     learner = kfac.init(policy, policy.mean)
     curvature = learner.moments
     assert jax.tree.structure(curvature.velocity) == jax.tree.structure(policy)

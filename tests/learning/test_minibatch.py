@@ -12,8 +12,8 @@ import pytest
 
 from disc.algos import disc, ppo
 from disc.learning import actor_critic, minibatch, networks, optim
+from disc.learning.distribution import GaussianPolicy
 from disc.learning.minibatch import Draw, Table
-from disc.learning.networks import GaussianPolicy
 from disc.learning.normalize import Scale
 from disc.learning.replay import BatchReplay
 from disc.learning.snapshot import Estimate, Reference

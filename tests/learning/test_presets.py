@@ -16,9 +16,9 @@ from disc import DISC, PPO, DiscError
 from disc.algos import ALGORITHMS
 from disc.algos import disc as algorithm
 from disc.learning import actor_critic, optim
-from disc.learning.actor_critic import initial_log_std
 from disc.learning.config import make_config
-from disc.learning.networks import GaussianPolicy, Linear
+from disc.learning.distribution import GaussianPolicy, initial_log_std
+from disc.learning.networks import Linear
 from disc.study.spec import Arm, from_json
 from disc.types import Spec
 from tests.support import environments as probes

@@ -10,7 +10,7 @@ import pytest
 
 from disc.learning import networks, normalize, snapshot
 from disc.learning import replay as replays
-from disc.learning.networks import GaussianPolicy
+from disc.learning.distribution import GaussianPolicy
 from disc.types import Rollout
 from tests.support.rollouts import spec
 
@@ -67,7 +67,7 @@ def test_ratios_match_explicit_densities(stored: Any) -> None:
                 weights[t, d] = new / old
         joint = weights.prod(axis=1)
         mean = dense(policy.mean, normalized(scale, rollout.observation))
-        np.testing.assert_allclose(found.mean[slot], mean, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(found.output[slot], mean, rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(np.exp(found.log_rho[slot]), joint, rtol=2e-4)
         assert found.joint_deviation[slot] == pytest.approx(np.abs(joint - 1).mean(), rel=1e-3)
         each = np.abs(weights - 1).mean()

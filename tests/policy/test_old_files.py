@@ -1,7 +1,8 @@
 """Files of every format version, kept in tests/samples, can still be read.
 
-Each sample is a small run on Pendulum, stopped between two checkpoints. A version that changes a
-format adds its own samples, made beforehand, and leaves these unchanged.
+Each sample is a small run on Pendulum, stopped between two checkpoints; `nested-observations` is
+one on `tests.support.environments:nested`. A version that changes a format adds its own samples,
+made beforehand, and leaves these unchanged.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ RUNS = sorted(path.parent for path in SAMPLES.glob("version-*/*/config.json"))
 
 
 def test_samples_of_the_current_format_exist() -> None:
-    current = SAMPLES / f"version-{file.FORMAT_VERSION}"
-    assert file.FORMAT_VERSION == checkpoint.FORMAT_VERSION
+    current = SAMPLES / f"version-{max(file.FORMAT_VERSION, checkpoint.FORMAT_VERSION)}"
     assert {path.name for path in current.iterdir()} == set(ACTIONS)
 
 
@@ -53,6 +53,15 @@ def test_old_runs_can_be_resumed(run: Path, tmp_path: Path) -> None:
     assert agent.metrics[: len(rows)] == rows
     assert len(agent.metrics) == len(rows) + 1
     assert np.isfinite(agent.predict(OBSERVATION)[0]).all()
+
+
+def test_sample_with_nested_observations_acts_and_can_be_resumed(tmp_path: Path) -> None:
+    run = shutil.copytree(SAMPLES / "nested-observations", tmp_path / "run")
+    observation = {"arm": (np.float32([[0.5, 2.0]]), np.int8([1, 0])), "gear": 2}
+    wanted = [[-0.005492927506566048, 0.004899463150650263], [0.010409215465188026, -0.000842853]]
+    np.testing.assert_allclose(disc.load(run).predict(observation)[0], wanted, rtol=1e-5)
+    agent = disc.resume(run, env="tests.support.environments:nested", progress=False)
+    assert agent.state.step == 4 * agent.config.horizon
 
 
 def test_float_option_stored_as_integer_can_be_resumed(tmp_path: Path) -> None:

@@ -11,20 +11,9 @@ import pytest
 
 from disc import DiscError
 from disc.policy import file
-from disc.policy.policies import Deterministic, Gaussian
+from disc.policy.policies import Gaussian
 from tests.support.compare import assert_equal_trees
-from tests.support.policies import D, S, every_kind, make, noise_of, observations
-
-
-def contents(acting: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A policy file's tensors and header under their documented names."""
-    tensors = {**acting.tensors()}
-    groups = {"weight": acting.weights, "bias": acting.biases}
-    if isinstance(acting, Deterministic):
-        groups |= {"scale": acting.scales, "shift": acting.shifts}
-    for name, arrays in groups.items():
-        tensors |= {f"policy/{name}_{i}": array for i, array in enumerate(arrays)}
-    return tensors, acting.header()
+from tests.support.policies import D, S, contents, every_kind, make, noise_of, observations
 
 
 @pytest.mark.parametrize("clip", [None, 5.0])
@@ -66,7 +55,7 @@ def test_missing_header_field_raises(kind: str, tmp_path: Path) -> None:
     tensors, header = contents(make(kind)[0])
     own = {"exploration"} if kind in ("deterministic", "normalized") else set()
     shared = {"kind", "observation_shape", "action_shape", "observation_clip", "clip_actions"}
-    assert set(header) == shared | own
+    assert set(header) == shared | own | {"observation_layout"}
     for name in set(header) - {"observation_clip"}:
         rest = {other: fact for other, fact in header.items() if other != name}
         assert_refused(tmp_path / "p.disc", tensors, rest)

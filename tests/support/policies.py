@@ -60,3 +60,14 @@ def observations(count: int = 9, seed: int = 1, reach: float = 2.0) -> Any:
 
 def noise_of(count: int = 9, seed: int = 2) -> Any:
     return np.random.default_rng(seed).standard_normal((count, D)).astype(np.float32)
+
+
+def contents(acting: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A policy file's tensors and header under their documented names."""
+    tensors = {**acting.tensors()}
+    groups = {"weight": acting.weights, "bias": acting.biases}
+    if isinstance(acting, Deterministic):
+        groups |= {"scale": acting.scales, "shift": acting.shifts}
+    for name, arrays in groups.items():
+        tensors |= {f"policy/{name}_{i}": array for i, array in enumerate(arrays)}
+    return tensors, acting.header()

@@ -113,9 +113,10 @@ def assert_understood(cell: Cell) -> None:
     assert (run.env, run.algo, run.seed) == (cell.task, cell.arm.algorithm, cell.seed)
     plan = (run.steps, run.eval_every, run.eval_episodes, run.checkpoint_every)
     assert plan == (cell.steps, cell.eval_every, cell.eval_episodes, cell.checkpoint_every)
-    assert (run.out, run.threads, run.video) == (Path("some where") / cell.path, 1, False)
+    assert (run.out, run.threads) == (Path("some where") / cell.path, 1)
+    assert (run.video, run.check) == (False, False)
     assert run.num_envs == cell.arm.num_envs
-    kwargs = train._values(run.env_kwargs)
+    kwargs = train.parse_values(run.env_kwargs)
     assert kwargs == cell.arm.env_kwargs
     algorithm = ALGORITHMS[cell.arm.algorithm]
     assert command.config == make_config(algorithm, cell.options, cell.arm.preset)

@@ -13,7 +13,8 @@ import numpy as np
 from disc.algos import trust_pcl
 from disc.algos.trust_pcl import Config, Pair
 from disc.learning import networks
-from disc.learning.networks import GaussianPolicy, Linear
+from disc.learning.distribution import GaussianPolicy
+from disc.learning.networks import Linear
 from disc.learning.replay import ChunkReplay
 from tests.support.networks import perceptron
 from tests.support.rollouts import spec
