@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
+import traceback
 from functools import cache
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from disc.policy.layout import Layout, LayoutError
 from disc.types import DiscError
 
 RAISED = (Exception, SystemExit)
@@ -38,8 +39,11 @@ def error(name: str, what: str, running: bool = True) -> DiscError:
     return DiscError(f"{name}: {what}; {FIX}{RESUME if running else ''}.")
 
 
-def reset(env: gym.Env[Any, Any], shape: tuple[int, ...], seed: int | None = None) -> Any:
+def reset(env: gym.Env[Any, Any], layout: Layout, seed: int | None = None) -> Any:
     """Reset an environment and check its first observation.
+
+    Returns:
+        The observation: as it is if it is an array of numbers, or else flat, (S,).
 
     Raises:
         BadReset: it raised, or returned something else than (observation, info).
@@ -52,15 +56,21 @@ def reset(env: gym.Env[Any, Any], shape: tuple[int, ...], seed: int | None = Non
         raise BadReset(
             f"the reset {{at}} returned {_named(result)}, and (observation, info) is needed"
         )
-    if what := _wrong(result[0], shape):
-        raise BadReset(f"the reset {{at}} gave an observation that {what}")
-    return result[0]
+    observation = result[0]
+    try:
+        if not layout.plain:
+            observation = layout.flatten(observation)
+        _check(observation, layout)
+    except LayoutError as error:
+        whose = f"whose entry {error.entry}" if error.entry else "that"
+        raise BadReset(f"the reset {{at}} gave an observation {whose} {error.what}") from error
+    return observation
 
 
-def step(
-    env: gym.Env[Any, Any], action: Any, shape: tuple[int, ...]
-) -> tuple[Any, float, bool, bool]:
+def step(env: gym.Env[Any, Any], action: Any, layout: Layout) -> tuple[Any, float, bool, bool]:
     """Step an environment: observation, reward, terminated, truncated.
+
+    The observation is as it came if it is an array of numbers, or else flat, (S,).
 
     Everything is checked but whether the observation is finite, which costs more than the rest:
     callers check many at once with `first_nonfinite`.
@@ -74,15 +84,17 @@ def step(
         raise Misbehaved(f"the environment raised {{at}} ({summary(raised)})") from raised
     try:
         observation, reward, terminated, truncated, _ = result
+        if not layout.plain:
+            observation = layout.flatten(observation)
         x = observation if type(observation) is np.ndarray else np.asarray(observation)
         if type(reward) is not float:
             reward = number(reward)
-        fits = x.shape == shape or x.size == math.prod(shape)
+        fits = x.shape == layout.shape or x.size == layout.size
         if fits and x.dtype.kind in "fiub" and abs(reward) <= LARGEST:
             return observation, reward, bool(terminated), bool(truncated)
     except Exception:
         pass  # `_fault` finds out what it was
-    raise Misbehaved(_fault(result, shape))
+    raise Misbehaved(_fault(result, layout))
 
 
 def number(reward: Any) -> float:
@@ -97,22 +109,24 @@ def number(reward: Any) -> float:
     return float(value)
 
 
-def first_nonfinite(observations: Any) -> tuple[int, str] | None:
+def first_nonfinite(observations: Any, layout: Layout) -> tuple[int, str] | None:
     """The first row of observations (T, S) with a NaN or an infinity, and what is wrong with it."""
     finite = np.abs(observations) <= LARGEST
     if finite.all():
         return None
     row = int(np.argmin(finite.all(axis=1)))
-    return row, f"the observation {{at}} {_not_finite(observations[row])}"
+    return row, f"the observation {{at}} {_not_finite(observations[row], layout)}"
 
 
-def _fault(result: Any, shape: tuple[int, ...]) -> str:
+def _fault(result: Any, layout: Layout) -> str:
     """What is wrong with the result of a step."""
     if not isinstance(result, tuple | list) or len(result) != 5:
         return f"the environment returned {_named(result)} {{at}}, and five are needed: {STEP}"
     observation, reward, *ends, _ = result
-    if what := _wrong(observation, shape):
-        return f"the observation {{at}} {what}"
+    try:
+        _check(observation if layout.plain else layout.flatten(observation), layout)
+    except LayoutError as error:
+        return f"{error.subject} {{at}} {error.what}"
     try:
         value = number(reward)
     except Exception:
@@ -127,27 +141,27 @@ def _fault(result: Any, shape: tuple[int, ...]) -> str:
     return "the environment returned something {at} that can't be read"
 
 
-def _wrong(observation: Any, shape: tuple[int, ...]) -> str | None:
-    """What is wrong with an observation. Its shape may differ, but not its size."""
+def _check(observation: Any, layout: Layout) -> None:
+    """Raise a `LayoutError` if an array is no observation. Its shape may differ, not its size."""
     try:
         x = np.asarray(observation)
     except Exception:
         x = np.asarray(None)
     if x.dtype.kind not in "fiub":
-        return f"is {_named(observation)}, not an array of numbers"
-    if x.size != math.prod(shape):
-        return f"has shape {x.shape}, not {shape}"
+        raise LayoutError(f"is {_named(observation)}, not an array of numbers")
+    if x.size != layout.size:
+        raise LayoutError(f"has shape {x.shape}, not {layout.shape}")
     if not (np.abs(x) <= LARGEST).all():
-        return _not_finite(x)
-    return None
+        raise LayoutError(_not_finite(x, layout))
 
 
-def _not_finite(values: Any) -> str:
+def _not_finite(values: Any, layout: Layout | None = None) -> str:
+    """What is not finite: a reward, or in observations (S,) the number that has this name."""
     flat = np.asarray(values, np.float64).reshape(-1)
     i = int(np.argmin(np.abs(flat) <= LARGEST))
-    which = f"number {i} is " if np.ndim(values) else "it is "
+    which = layout.names()[i] if layout is not None else "it"
     value = "NaN" if np.isnan(flat[i]) else "infinite, or beyond single precision"
-    return f"is not finite ({which}{value})"
+    return f"is not finite ({which} is {value})"
 
 
 def close(env: gym.Env[Any, Any], name: str) -> None:
@@ -164,9 +178,13 @@ def _warn_once(text: str) -> None:
 
 
 def summary(error: BaseException) -> str:
-    """The type and the first line of an error."""
+    """The type and the first line of an error, or where it was raised if it has no text."""
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if lines:
+        return f"{type(error).__name__}: {lines[0]}"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
 
 
 def _named(value: Any) -> str:
@@ -178,3 +196,61 @@ def _named(value: Any) -> str:
     if isinstance(value, tuple):
         return f"{len(value)} values"
     return f"a {type(value).__name__}"
+
+
+def reset_vector(
+    env: Any, layout: Layout, seed: Any = None, options: dict[str, Any] | None = None
+) -> Any:
+    """Reset a vector of E environments; returns their observations, (E, S).
+
+    Raises:
+        BadReset: it raised, or returned something else than (observations, info).
+    """
+    try:
+        result = env.reset(seed=seed, options=options)
+    except RAISED as raised:
+        raise BadReset(f"the reset {{at}} raised ({summary(raised)})") from raised
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise BadReset(
+            f"the reset {{at}} returned {_named(result)}, and (observations, info) is needed"
+        )
+    try:
+        _check(result[0], Layout.box((env.num_envs, *layout.shape)))
+    except LayoutError as error:
+        raise BadReset(
+            f"the reset {{at}} gave an array of observations that {error.what}"
+        ) from error
+    return np.asarray(result[0]).reshape(env.num_envs, -1)
+
+
+def step_vector(env: Any, actions: Any, layout: Layout) -> tuple[Any, Any, Any, Any, Any]:
+    """Step a vector of E environments: observations, rewards, terminated, truncated, info.
+
+    As in `step`, whether observations are finite is left to the caller.
+
+    Raises:
+        Misbehaved: it raised, or returned something else.
+    """
+    try:
+        result = env.step(actions)
+    except RAISED as raised:
+        raise Misbehaved(f"the environment raised {{at}} ({summary(raised)})") from raised
+    if not isinstance(result, tuple | list) or len(result) != 5:
+        raise Misbehaved(_fault(result, layout))
+    count, info = env.num_envs, result[4]
+    try:
+        observations, rewards, terminated, truncated = map(np.asarray, result[:4])
+        fits = observations.shape == (count, *layout.shape) and observations.dtype.kind in "fiub"
+        ends = terminated.shape == truncated.shape == rewards.shape == (count,)
+        if fits and ends and (np.abs(rewards) <= LARGEST).all():
+            return observations.reshape(count, -1), rewards, terminated, truncated, info
+    except Exception:
+        pass  # the following finds out what it was
+    for e in range(count):
+        try:
+            own = (*(values[e] for values in result[:4]), {})
+        except Exception:
+            break
+        if not (what := _fault(own, layout)).endswith("can't be read"):
+            raise Misbehaved(f"{what} in environment {e}")
+    raise Misbehaved(f"the environment returned something {{at}} that is not {count} of {STEP}")

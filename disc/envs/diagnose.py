@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -15,15 +18,20 @@ from disc.envs.contract import BadReset, Misbehaved, summary
 from disc.envs.evaluate import MAX_EPISODE_STEPS
 from disc.envs.factory import Maker
 from disc.envs.pool import borrowed, describe
+from disc.envs.spaces import observation_layout
+from disc.policy.layout import Layout
 from disc.types import DiscError, Spec
 
 REWARDS = "DISC, PPO, PPO-AMBER, TRPO and ACKTR normalise them"
 OBSERVATIONS = "DISC, PPO, PPO-AMBER, TRPO, ACKTR and DDPG normalise observations"
 SCALE = "for Trust-PCL, TD3, SAC and SQL scale them (gymnasium.wrappers.TransformObservation)"
+DISCRETE = "DISC, PPO and PPO-AMBER"
 GAUSSIAN = "DISC, PPO, PPO-AMBER, TRPO, ACKTR and Trust-PCL"
 LARGE, SMALL = 1e3, 1e-3
 SLOW = 200  # steps per second
 PATIENCE = 20.0  # seconds of random steps
+GLANCE = 0.25  # the same before training
+GLANCE_STEPS = 1_000
 
 
 class Finding(NamedTuple):
@@ -37,32 +45,62 @@ class Finding(NamedTuple):
 class Trial:
     """Some random steps."""
 
-    observations: list[Any] = field(default_factory=list)
+    observations: list[Any] = field(default_factory=list)  # as they came, or (S,) if nested
+    misfit: str = ""  # the first observation whose entries or shapes are not those of the space
+    outside: int = 0  # observations that the space does not contain
     rewards: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)  # of the episodes that ended
     seconds: float = 0.0  # in the environment
     fault: str = ""  # what stopped it early
 
 
-def check(maker: Maker, steps: int, seed: int) -> list[Finding]:
+def glance(maker: Maker) -> list[Finding]:
+    """What `check` finds in about a second; nothing if the environment can't be made again.
+
+    It leaves the global random generators as they were, so that results do not depend on it.
+    """
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        return check(maker, GLANCE_STEPS, 0, brief=True)
+    except DiscError:
+        return []
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
+
+def check(maker: Maker, steps: int, seed: int, brief: bool = False) -> list[Finding]:
     """Make the environment twice, take random steps, and look at what comes back.
+
+    Args:
+        maker: makes the environment.
+        steps: random steps.
+        seed: of the environment and the actions.
+        brief: take about a second. What takes longer is left out: a second environment if making
+            it is slow, and the ends of episodes if the steps are.
 
     Raises:
         DiscError: it can't be made, or has spaces that no algorithm here can use.
     """
+    patience, clock = GLANCE if brief else PATIENCE, time.perf_counter()
     with borrowed(maker) as env:
-        spec = describe(env, maker.name)
-        first = _try(env, spec, steps, seed)
+        slow = brief and time.perf_counter() - clock > patience
+        spec, layout = describe(env, maker.name), observation_layout(env, maker.name)
+        first = _try(env, spec, steps, seed, patience)
         found = [*_faults(env, first), *_actions(spec)]
         if first.fault:
             return found
-        found += _limit(env, first)
-    found += [*_observations(env, first), *_rewards(first)]
+        if first.lengths or not brief or len(first.rewards) == steps:
+            found += _limit(env, first)
+    found += [*_observations(env, layout, first), *_rewards(first)]
+    rate = _speed(len(first.rewards) / first.seconds)
+    if slow:
+        return [*found, rate]
     try:
         with borrowed(maker) as env:
-            second = _try(env, spec, len(first.rewards), seed)
+            second = _try(env, spec, len(first.rewards), seed, math.inf)
         with borrowed(maker) as env:
-            other = _try(env, spec, 1, seed + 1)
+            other = _try(env, spec, 1, seed + 1, patience)
         if not (second.fault or other.fault):
             with borrowed(maker) as env:
                 found += _beyond(env, spec, seed)
@@ -71,7 +109,7 @@ def check(maker: Maker, steps: int, seed: int) -> list[Finding]:
         found += [Finding("problem", f"{what} ({summary(error.__cause__ or error)}); fix that.")]
     else:
         found += _repeats(first, second, other)
-    return [*found, _speed(len(first.rewards) / first.seconds)]
+    return [*found, rate]
 
 
 def _speed(rate: float) -> Finding:
@@ -85,27 +123,47 @@ def _speed(rate: float) -> Finding:
     )
 
 
-def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int) -> Trial:
-    """Random steps within the bounds, or standard normal where there are none; fewer where they
-    take long.
-    """
+class _Witness(gym.Wrapper[Any, Any, Any, Any]):
+    """Compares every observation with the space, before it is flattened."""
+
+    def __init__(self, env: gym.Env[Any, Any], trial: Trial) -> None:
+        super().__init__(env)
+        self.trial, self.layout = trial, observation_layout(env, "")
+
+    def reset(self, **options: Any) -> Any:
+        """As the environment does."""
+        return self._look(self.env.reset(**options))
+
+    def step(self, action: Any) -> Any:
+        """As the environment does."""
+        return self._look(self.env.step(action))
+
+    def _look(self, result: Any) -> Any:
+        if isinstance(result, tuple | list) and result:
+            if not self.trial.misfit and (error := self.layout.misfit(result[0])):
+                subject = f"{error.subject[0].upper()}{error.subject[1:]}"
+                self.trial.misfit = f"{subject} {error.what}; return what the space says."
+            with suppress(Exception):  # something else than an observation
+                self.trial.outside += not self.env.observation_space.contains(result[0])
+        return result
+
+
+def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int, patience: float) -> Trial:
+    """Random steps; fewer where they take long."""
     rng, trial, length = np.random.default_rng(seed), Trial(), 0
-    low = np.maximum(spec.action_low, -1e30)
-    bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high)
-    step, shape = 0, spec.observation_shape
+    seen, step = _Witness(env, trial), 0
+    layout = observation_layout(env, "")
     try:
-        trial.observations.append(np.array(contract.reset(env, shape, seed)))
+        trial.observations.append(np.array(contract.reset(seen, layout, seed)))
         for step in range(1, steps + 1):  # noqa: B007
-            if trial.seconds > PATIENCE:
+            if trial.seconds > patience:
                 break
-            width = np.where(bounded, spec.action_high - low, 0.0)
-            uniform, normal = rng.random(spec.action_size), rng.standard_normal(spec.action_size)
-            action = np.where(bounded, low + width * uniform, normal).astype(np.float32)
+            action = _random(spec, rng)
             clock = time.perf_counter()
-            result = contract.step(env, action.reshape(spec.action_shape), shape)
+            result = contract.step(seen, action, layout)
             trial.seconds += time.perf_counter() - clock
             observation, reward, terminated, truncated = result
-            if found := contract.first_nonfinite(np.asarray(observation).reshape(1, -1)):
+            if found := contract.first_nonfinite(np.asarray(observation).reshape(1, -1), layout):
                 raise Misbehaved(found[1])
             trial.observations.append(np.array(observation))
             trial.rewards.append(reward)
@@ -114,7 +172,7 @@ def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int) -> Trial:
                 trial.lengths.append(length)
                 length = 0
                 clock = time.perf_counter()
-                trial.observations.append(np.array(contract.reset(env, shape)))
+                trial.observations.append(np.array(contract.reset(seen, layout)))
                 trial.seconds += time.perf_counter() - clock
     except Misbehaved as error:
         when = "after" if isinstance(error, BadReset) else "at"
@@ -123,32 +181,51 @@ def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int) -> Trial:
     return trial
 
 
+def _random(spec: Spec, rng: np.random.Generator) -> Any:
+    """One of the choices, or within the bounds, or standard normal where there are none."""
+    if spec.choices is not None:
+        index = np.floor(rng.random(spec.action_size) * spec.choices.counts).astype(np.float32)
+        return spec.choices.action(index, spec.action_shape)
+    low = np.maximum(spec.action_low, -1e30)
+    bounded = np.isfinite(spec.action_low) & np.isfinite(spec.action_high)
+    width = np.where(bounded, spec.action_high - low, 0.0)
+    uniform, normal = rng.random(spec.action_size), rng.standard_normal(spec.action_size)
+    action = np.where(bounded, low + width * uniform, normal).astype(np.float32)
+    return action.reshape(spec.action_shape)
+
+
 def _faults(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
     """What no algorithm can learn from, or what does not fit the space."""
     space = env.observation_space
     if trial.fault:
         yield Finding("problem", trial.fault)
         return
-    shape = next((x.shape for x in trial.observations if x.shape != space.shape), None)
-    if shape is not None:
-        yield Finding(
-            "problem",
-            f"There are observations of shape {shape}, and the space says {space.shape}; return "
-            "what the space says.",
-        )
-        return
-    outside = [i for i, x in enumerate(trial.observations) if not space.contains(x)]
-    if outside:
+    if trial.misfit:
+        yield Finding("problem", trial.misfit)
+    elif trial.outside:
+        types = "have entries of another type"
+        if isinstance(space, gym.spaces.Box):
+            types = f"are of another type than its {space.dtype}"
         yield Finding(
             "note",
-            f"{len(outside):,} of {len(trial.observations):,} observations lie outside the space, "
-            f"or are of another type than its {space.dtype}. This does not matter for training, "
-            "but may for other tools.",
+            f"{trial.outside:,} of {len(trial.observations):,} observations lie outside the space, "
+            f"or {types}. This does not matter for training, but may for other tools.",
         )
 
 
 def _actions(spec: Spec) -> Iterator[Finding]:
     low, high = spec.action_low, spec.action_high
+    if spec.choices is not None:
+        counts = spec.choices.counts
+        least, most = min(counts), max(counts)
+        each = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+        yield Finding(
+            "good",
+            f"Discrete actions: {_plural(len(counts), 'dimension')} with "
+            f"{each} choice{'s' if most > 1 else ''}{' each' if len(counts) > 1 else ''}. "
+            f"{DISCRETE} learn them.",
+        )
+        return
     if not np.all(np.isfinite(low) & np.isfinite(high)):
         yield Finding(
             "note",
@@ -168,13 +245,20 @@ def _actions(spec: Spec) -> Iterator[Finding]:
         yield Finding("good", f"Actions range from {low.min():g} to {high.max():g}.")
 
 
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def _beyond(env: gym.Env[Any, Any], spec: Spec, seed: int) -> Iterator[Finding]:
     """Whether an action beyond the bounds works: a Gaussian has no bounds."""
+    if spec.choices is not None:
+        return
+    layout = observation_layout(env, "")
     low, high = (np.where(np.isfinite(x), x, 0.0) for x in (spec.action_low, spec.action_high))
     action = (high + (high - low)).astype(np.float32).reshape(spec.action_shape)
     try:
-        contract.reset(env, spec.observation_shape, seed)
-        contract.step(env, action, spec.observation_shape)
+        contract.reset(env, layout, seed)
+        contract.step(env, action, layout)
     except Misbehaved as error:
         yield Finding(
             "problem",
@@ -215,33 +299,55 @@ def _time_limit(env: gym.Env[Any, Any]) -> int | None:
     return None
 
 
-def _observations(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
+def _observations(env: gym.Env[Any, Any], layout: Layout, trial: Trial) -> Iterator[Finding]:
     x = np.stack([np.asarray(x, np.float64).reshape(-1) for x in trial.observations])
     size = np.abs(x).max(axis=0)
     if np.any(size > LARGE):
         worst = int(np.argmax(size))
         yield Finding(
             "note",
-            f"Entry {worst} of the observation reaches {size[worst]:.3g}. {OBSERVATIONS} and clip "
+            f"{_entry(layout, worst)} reaches {size[worst]:.3g}. {OBSERVATIONS} and clip "
             f"them; {SCALE} to about 1.",
         )
     tiny = np.flatnonzero((size > 0.0) & (size < SMALL))
     if len(tiny):
         yield Finding(
             "note",
-            f"Entry {tiny[0]} of the observation stays within ±{size[tiny[0]]:.3g}. "
+            f"{_entry(layout, tiny[0])} stays within ±{size[tiny[0]]:.3g}. "
             f"{OBSERVATIONS}; {SCALE} to about 1.",
         )
-    still = int(np.sum(x.std(axis=0) == 0.0))
-    if still == x.shape[1]:
+    still = np.flatnonzero(x.std(axis=0) == 0.0)
+    if len(still) == x.shape[1]:
         yield Finding("problem", "The observation never changes: nothing can be learned from it.")
-    elif still:
-        yield Finding("note", f"{still} of {x.shape[1]} observation numbers never changed.")
-    if not np.any(size > LARGE) and still < x.shape[1]:
-        space: Any = env.observation_space
-        bounded = np.isfinite(space.low).all() and np.isfinite(space.high).all()
-        though = "" if bounded else ", though their space has no bounds"
+    elif len(still):
+        which = "" if layout.plain else f" ({_few(layout, still)})"
+        yield Finding(
+            "note", f"{len(still)} of {x.shape[1]} observation numbers never changed{which}."
+        )
+    if not np.any(size > LARGE) and len(still) < x.shape[1]:
+        though = "" if _bounded(env.observation_space) else ", though their space has no bounds"
         yield Finding("good", f"Observations lie within ±{size.max():.3g}{though}.")
+
+
+def _entry(layout: Layout, number: int) -> str:
+    """What to call a number of the observation at the start of a sentence."""
+    return f"Entry {number if layout.plain else layout.names()[number]} of the observation"
+
+
+def _few(layout: Layout, numbers: Any) -> str:
+    """The names of some numbers of the observation."""
+    names = layout.names()
+    return ", ".join(names[i] for i in numbers[:3]) + (" …" if len(numbers) > 3 else "")
+
+
+def _bounded(space: Any) -> bool:
+    """Whether all arrays in a space have bounds."""
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        inner = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces
+        return all(map(_bounded, inner))
+    if isinstance(space, gym.spaces.Box):
+        return bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+    return True
 
 
 def _rewards(trial: Trial) -> Iterator[Finding]:
@@ -269,7 +375,7 @@ def _repeats(first: Trial, second: Trial, other: Trial) -> Iterator[Finding]:
         return
     pairs = zip(first.observations, second.observations, strict=False)
     differs = next((i for i, (a, b) in enumerate(pairs) if not np.array_equal(a, b)), None)
-    paid = zip(first.rewards, second.rewards, strict=True)
+    paid = zip(first.rewards, second.rewards, strict=False)  # a slow second trial is shorter
     unlike = next((i for i, (a, b) in enumerate(paid, 1) if a != b), None)
     if differs == 0:
         yield Finding(

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from disc import seeding
 from disc.envs import contract
 from disc.envs.contract import Misbehaved
+from disc.policy.layout import Layout
 from disc.policy.policies import Policy
-from disc.types import DiscError, Floats
+from disc.types import DiscError, Floats, NonFiniteAction
 
 MAX_EPISODE_STEPS = 100_000
 """After which an episode of an environment without a time limit is cut off."""
@@ -22,10 +23,6 @@ LOOK_EVERY = 1_000  # steps between checks for non-finite observations
 
 class Interrupted(Exception):
     """A signal ended the evaluation."""
-
-
-class NonFiniteAction(Exception):
-    """The policy produced a non-finite action."""
 
 
 class Evaluation(NamedTuple):
@@ -102,39 +99,41 @@ def _play(
     Raises:
         Misbehaved: says what the environment did wrong.
     """
-    shape, size = policy.observation_shape, len(policy.observation_mean)
+    layout, size = (
+        policy.layout or Layout.box(policy.observation_shape),
+        len(policy.observation_mean),
+    )
     seen, first = np.empty((LOOK_EVERY, size), np.float32), 0
     total, length, ended = 0.0, 0, False
-    observation = contract.reset(env, shape, int(rng.integers(2**31)))
+    observation = contract.reset(env, layout, int(rng.integers(2**31)))
     try:
         while length < MAX_EPISODE_STEPS and not ended and not stop():
             if length - first == LOOK_EVERY:
-                _check_finite(seen, first, title)
+                _check_finite(seen, layout, first, title)
                 first = length
             row = length - first
             seen[row] = np.asarray(observation).reshape(size)
             if sampled:
-                noise = rng.standard_normal(policy.action_low.shape, np.float32)
-                action = policy.sample(seen[row], noise)
+                action = policy.sample(seen[row], policy.noise(rng, 1)[0])
             else:
                 action = policy.mean(seen[row])
             if not np.isfinite(action).all():
-                _check_finite(seen[: row + 1], first, title)
+                _check_finite(seen[: row + 1], layout, first, title)
                 raise NonFiniteAction(f"the action at step {length + 1} of {title} is not finite")
-            result = contract.step(env, policy.bound(action), shape)
+            result = contract.step(env, policy.bound(action), layout)
             observation, reward, terminated, truncated = result
             length += 1
             total += reward
             ended = terminated or truncated
     except Misbehaved as error:
-        _check_finite(seen[: length - first], first, title)
+        _check_finite(seen[: length - first], layout, first, title)
         raise Misbehaved(error.at(f"at step {length + 1} of {title}")) from error
-    _check_finite(seen[: length - first], first, title)
+    _check_finite(seen[: length - first], layout, first, title)
     return total, length, ended
 
 
-def _check_finite(seen: Floats, first: int, title: str) -> None:
+def _check_finite(seen: Floats, layout: Layout, first: int, title: str) -> None:
     """Raise `Misbehaved` at the first non-finite observation; step `first` gave the first row."""
-    if found := contract.first_nonfinite(seen):
+    if found := contract.first_nonfinite(seen, layout):
         row, what = found
         raise Misbehaved(what.replace("{at}", f"at step {first + row} of {title}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import logging
 import os
 import re
@@ -16,10 +17,12 @@ from typing import Any
 import gymnasium as gym
 
 from disc.envs.contract import summary
+from disc.envs.packages import package_of
 from disc.envs.tasks import TASKS
 from disc.types import DiscError
 
-Source = str | gym.Env[Any, Any] | Callable[..., gym.Env[Any, Any]]
+VectorEnv = gym.vector.VectorEnv
+Source = str | gym.Env[Any, Any] | VectorEnv | Callable[..., gym.Env[Any, Any]]
 
 
 CHOOSE = "name it with env, and env_kwargs if it takes some"
@@ -31,8 +34,9 @@ class Maker:
     """Makes environments of one kind.
 
     Args:
-        source: a task's short name, a Gymnasium id, `package.module:factory`, an environment, or
-            a function that makes one.
+        source: a task's short name, a Gymnasium id, `package:Id-v0` (an id that a package
+            registers when it is imported), `package.module:factory`, an environment, a vector of
+            environments, or a function that makes one environment.
         kwargs: for `gymnasium.make` or the function.
     """
 
@@ -65,15 +69,31 @@ class Maker:
 
     @property
     def single(self) -> bool:
-        """Whether the source is one environment, which is there only once."""
-        return isinstance(self.source, gym.Env)
+        """Whether the source is an object, which is there only once."""
+        return isinstance(self.source, gym.Env | VectorEnv)
+
+    def num_envs(self, asked: int) -> int:
+        """E: the number that was asked for, or that of a vector environment.
+
+        Raises:
+            DiscError: the two differ.
+        """
+        if not isinstance(self.source, VectorEnv):
+            return asked
+        found = int(self.source.num_envs)
+        if asked not in (1, found):
+            raise DiscError(
+                f"{self.name}: has {found} environments, so num_envs can't be {asked}; leave it "
+                "out."
+            )
+        return found
 
     @property
     def name(self) -> str:
         """What to call the environment in messages and files."""
         if isinstance(self.source, str):
             return TASKS[self.source].id if self.source in TASKS else self.source
-        if isinstance(self.source, gym.Env):
+        if isinstance(self.source, gym.Env | VectorEnv):
             spec = self.source.spec
             return spec.id if spec else type(self.source.unwrapped).__name__
         return getattr(self.source, "__name__", type(self.source).__name__)
@@ -93,13 +113,19 @@ class Maker:
     def make(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
         """A new environment.
 
+        Args:
+            render_mode: passed to `gymnasium.make` or the function, if given.
+
         Raises:
-            DiscError: there is no such environment, it can't be imported, or it can't be copied.
+            DiscError: there is no such environment, it can't be imported, it can't be copied, or
+                the function takes no `render_mode`.
         """
         kwargs = {**self.kwargs, **({"render_mode": render_mode} if render_mode else {})}
         if isinstance(self.source, str):
             factory = _factory(self.source)
             return _call(factory, self.name, kwargs) if factory else _make(self.name, kwargs)
+        if isinstance(self.source, VectorEnv):
+            return _one_of(self.source, self.name, kwargs)
         if not isinstance(self.source, gym.Env):
             if not callable(self.source):
                 raise DiscError(
@@ -117,6 +143,22 @@ class Maker:
                 f"{self.name}: a second environment is needed and this one can't be copied "
                 f"({summary(error)}); pass a function that makes one instead."
             ) from error
+
+
+def _one_of(env: VectorEnv, name: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    """A single environment like those of a vector environment, for evaluations."""
+    makers = getattr(env, "env_fns", None)
+    if makers and not kwargs:
+        return _call(makers[0], name, kwargs)
+    if env.spec is not None and env is env.unwrapped and "wrappers" not in env.spec.kwargs:
+        vector = ("num_envs", "vectorization_mode", "vector_kwargs")
+        own = {key: value for key, value in env.spec.kwargs.items() if key not in vector}
+        return _make(env.spec.id, {**own, **kwargs})
+    raise DiscError(
+        f"{name}: an evaluation needs a single environment, and none can be made from this vector "
+        "of them; pass a function that makes one and num_envs, or turn evaluations off "
+        "(eval_every=0)."
+    )
 
 
 def _reaches_out(value: Any) -> bool:
@@ -147,6 +189,11 @@ def _factory(source: str) -> Callable[..., gym.Env[Any, Any]] | None:
 def _call(
     factory: Callable[..., gym.Env[Any, Any]], name: str, kwargs: Mapping[str, Any]
 ) -> gym.Env[Any, Any]:
+    if "render_mode" in kwargs and not _takes(factory, "render_mode"):
+        raise DiscError(
+            f"{name}: takes no render_mode; add that parameter to it and pass it on to the "
+            "environment: `def make(…, render_mode=None)`."
+        )
     try:
         env = factory(**kwargs)
     except Exception as error:
@@ -154,6 +201,16 @@ def _call(
     if not isinstance(env, gym.Env):
         raise DiscError(f"{name}: made a {type(env).__name__}, not a gymnasium.Env.")
     return env
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of this name, or takes any."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a built-in; it will raise by itself
+        return True
+    any_name = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters.values())
+    return any_name or name in parameters
 
 
 def _make(id: Any, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
@@ -165,9 +222,14 @@ def _make(id: Any, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
             f"{id}: a package it needs is missing ({summary(error)}); install it and try again."
         ) from error
     except (gym.error.Error, ImportError) as error:
+        how = isinstance(id, str) and package_of(id)
         raise DiscError(
-            f"{id}: no such environment ({summary(error)}); `disc list` shows the paper's tasks, "
-            "and any Gymnasium id or package.module:factory works too."
+            f"{id}: no such environment ({summary(error).rstrip('.')}); "
+            + (
+                how
+                or "`disc list` shows the paper's tasks, and any Gymnasium id, package:Id-v0 or "
+                "package.module:factory works too."
+            )
         ) from error
     except Exception as error:
         raise DiscError(f"{id}: making the environment failed ({summary(error)}).") from error

@@ -2,55 +2,83 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from disc import seeding
-from disc.envs import contract
-from disc.envs.contract import BadReset, Misbehaved
-from disc.envs.factory import Maker
-from disc.types import DiscError, Floats, Spec
+from disc.envs import contract, spaces
+from disc.envs.factory import Maker, VectorEnv
+from disc.envs.lane import Lane, Lanes, another
+from disc.envs.pace import IN_PROCESSES, IN_THREADS, Pace, Way
+from disc.envs.past import Past
+from disc.envs.process import Processes, check_importing
+from disc.envs.ray import Ray
+from disc.envs.rollout import Order, collect_lane, join
+from disc.envs.vector import Vector, single
+from disc.envs.workers import MOST, Backend, Remote
+from disc.policy.layout import Layout
+from disc.types import MOST_CHOICES, Actor, Choices, DiscError, Floats, Rollout, Spec
 
 
 def describe(env: gym.Env[Any, Any], name: str) -> Spec:
     """The environment's sizes and bounds.
 
     Raises:
-        DiscError: its spaces are not Box, with what to do about it.
+        DiscError: its spaces can't be used, with what to do about it.
     """
-    action, observation = (getattr(env, f"{x}_space", None) for x in ("action", "observation"))
-    if not isinstance(action, gym.spaces.Box) or action.dtype.kind != "f":
-        kind = type(action).__name__ if not isinstance(action, gym.spaces.Box) else "integer Box"
-        raise DiscError(
-            f"{name}: has {kind} actions, and these algorithms need continuous (float Box) ones; "
-            "choose or wrap an environment with such actions."
-        )
-    if not isinstance(observation, gym.spaces.Box):
-        raise DiscError(
-            f"{name}: has {type(observation).__name__} observations, and Box ones are needed; wrap "
-            "it in gymnasium.wrappers.FlattenObservation."
-        )
-    if observation.dtype == np.uint8 and len(observation.shape) >= 2:
-        raise DiscError(
-            f"{name}: has image observations of shape {observation.shape}, and these networks take "
-            "vectors; wrap it so that it returns features or its state."
-        )
-    size, dimensions = int(np.prod(observation.shape)), int(np.prod(action.shape))
-    if size == 0 or dimensions == 0:
+    actions = _actions(getattr(env, "action_space", None), name)
+    layout = spaces.observation_layout(env, name)
+    if layout.size == 0 or actions["action_size"] == 0:
         raise DiscError(f"{name}: its observations or actions are empty.")
-    return Spec(
-        observation_size=size,
-        action_size=dimensions,
-        observation_shape=tuple(observation.shape),
-        action_shape=tuple(action.shape),
-        action_low=-_within(-action.low.reshape(-1)),
-        action_high=_within(action.high.reshape(-1)),
-    )
+    return Spec(observation_size=layout.size, observation_shape=layout.shape, **actions)
+
+
+def _actions(space: Any, name: str) -> dict[str, Any]:
+    """The fields of a `Spec` that describe actions.
+
+    Raises:
+        DiscError: they are neither continuous nor a fixed number of choices, or too many.
+    """
+    if isinstance(space, gym.spaces.Box) and space.dtype.kind == "f":
+        return {
+            "action_size": int(np.prod(space.shape)),
+            "action_shape": tuple(space.shape),
+            "action_low": -_within(-space.low.reshape(-1)),
+            "action_high": _within(space.high.reshape(-1)),
+        }
+    if isinstance(space, gym.spaces.Discrete):
+        counts, starts = np.asarray(space.n), np.asarray(space.start)
+    elif isinstance(space, gym.spaces.MultiDiscrete):
+        counts, starts = space.nvec, space.start
+    elif isinstance(space, gym.spaces.MultiBinary):
+        shape = space.shape if math.prod(space.shape) <= MOST_CHOICES else (MOST_CHOICES,)
+        counts, starts = np.full(shape, 2), np.zeros(shape, np.int64)
+    else:
+        kind = "integer Box" if isinstance(space, gym.spaces.Box) else type(space).__name__
+        raise DiscError(
+            f"{name}: has {kind} actions, and float Box, Discrete, MultiDiscrete or MultiBinary "
+            "ones are needed; choose or wrap an environment with such actions."
+        )
+    choices = Choices(tuple(counts.reshape(-1).tolist()), starts.reshape(-1).astype(np.int64), "")
+    if choices.counts and not choices.few():
+        raise DiscError(
+            f"{name}: its actions have {len(choices.counts):,} dimensions with up to "
+            f"{max(choices.counts):,} choices each, and the product of the two must not exceed "
+            f"{MOST_CHOICES:,}; wrap it so that there are fewer."
+        )
+    return {
+        "action_size": len(choices.counts),
+        "action_shape": tuple(space.shape),
+        "action_low": np.zeros(len(choices.counts), np.float32),
+        "action_high": np.asarray(choices.counts, np.float32) - np.float32(1.0),
+        "choices": choices._replace(dtype=np.dtype(space.dtype).name),
+    }
 
 
 def _within(high: np.ndarray[Any, Any]) -> Floats:
@@ -60,79 +88,70 @@ def _within(high: np.ndarray[Any, Any]) -> Floats:
     return np.where(rounded.astype(high.dtype) > high, down, rounded)
 
 
-@dataclass
-class Lane:
-    """One environment and its episode in progress."""
-
-    env: gym.Env[Any, Any]
-    shape: tuple[int, ...]  # of an observation
-    observation: Any = None
-    episode_return: float = 0.0
-    episode_length: int = 0
-    name: tuple[int, int, int] = (0, 0, 0)  # step of the last seeded reset, lane, episodes since
-
-    def start(self, seed: int | None = None) -> None:
-        """Start an episode; may raise `BadReset`."""
-        self.observation = contract.reset(self.env, self.shape, seed)
-        self.episode_return, self.episode_length = 0.0, 0
-        step, lane, episodes = self.name
-        self.name = (step, lane, episodes + 1)
-
-    def step(self, action: Floats) -> None:
-        """Step the environment, and start the next episode where this one ends."""
-        self.observation, reward, *ends = contract.step(self.env, action, self.shape)
-        self.episode_return += reward
-        self.episode_length += 1
-        if any(ends):
-            self.start()
-
-
-class Pace:
-    """Whether stepping environments in threads is faster, by trying both.
-
-    Threads help where the physics, which releases Python's lock, outweighs Python itself: on
-    Humanoid but not on HalfCheetah (docs/performance.md).
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[bool, float] = {}  # per step, in threads or one after the other
-
-    def faster(self) -> bool:
-        """True if threads are faster, or have not been tried."""
-        if len(self.seconds) < 2:
-            return not self.seconds.get(True)
-        return self.seconds[True] < self.seconds[False]
-
-    def note(self, side_by_side: bool, seconds: float) -> None:
-        """Note the time of a step; the least counts."""
-        self.seconds[side_by_side] = min(seconds, self.seconds.get(side_by_side, seconds))
-
-
-LOOSE = 1000
-"""Arrays of actions before they are joined: one of a single step takes ten times its contents."""
-
-
 class Environments:
-    """The E environments of a run, and the actions that restore their episodes.
+    """The E environments of a run, wherever they are, and the actions that restore their episodes.
 
     Args:
         maker: makes them.
         num_envs: E.
+        workers: where they are stepped: `threads` of this process, `processes`, `ray` or
+            `ray:ADDRESS`; found by a trial if None. Results do not depend on it.
     """
 
-    def __init__(self, maker: Maker, num_envs: int) -> None:
-        if num_envs > 1 and maker.single:
+    def __init__(self, maker: Maker, num_envs: int, workers: str | None = None) -> None:
+        check_importing()
+        vector = isinstance(maker.source, VectorEnv)
+        if num_envs > 1 and maker.single and not vector:
             raise DiscError(
                 f"{maker.name}: num_envs is {num_envs}, so pass a function that makes the "
                 "environment, not one environment."
             )
-        self.maker, self.name, self.used = maker, maker.name, False
+        self.maker, self.name, self.count = maker, maker.name, num_envs
+        self.workers, self.past, self.remaining = workers, Past(), 0
+        self.notes: list[str] = []  # for the user
+        self.pace = Pace(num_envs, num_envs > 1 and workers is None and _travels(maker))
+        self.pool: ThreadPoolExecutor | None = None
+        self.local: Lanes | None = None
+        self.remote: Remote | None = None
+        self.vector: Vector | None = None
+        elsewhere = remote_kind(workers)
+        if elsewhere and maker.single:
+            raise DiscError(
+                f"{maker.name}: is an object of this process, so it can't be stepped in {workers}; "
+                "pass a function that makes it, or use workers='threads'."
+            )
+        if vector:
+            env: Any = maker.source
+            self.spec = describe(single(env, self.name), self.name)
+            self.layout = Layout.box(self.spec.observation_shape)
+            self.vector = Vector(env, self.name, self.spec)
+            return
         make: Any = (lambda: maker.source) if maker.single else maker.make
-        made = [make() for _ in range(num_envs)]
+        made = [make() for _ in range(1 if elsewhere else num_envs)]
         self.spec = describe(made[0], maker.name)
-        self.lanes = [Lane(env, self.spec.observation_shape) for env in made]
-        self.pace = Pace()
-        self.actions_since_reset: list[Floats] = []  # (E, T, D) each: actions since the last reset
+        self.layout = spaces.observation_layout(made[0], maker.name)
+        if elsewhere:
+            contract.close(made[0], maker.name)
+            self.remote = self._remote(elsewhere)
+        else:
+            self.local = Lanes(maker, self.spec, range(num_envs), made)
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The environments that are in this process."""
+        return self.local.lanes if self.local else []
+
+    @property
+    def actions_since_reset(self) -> list[Floats]:
+        """(E, T, D) each: the actions since the last reset."""
+        return self.past.actions
+
+    @property
+    def place(self) -> Lanes | Remote | Vector:
+        """What holds the environments."""
+        place = self.remote or self.local or self.vector
+        assert place is not None
+        return place
 
     def reset(self, seed: int, step: int) -> None:
         """Reset all, with seeds that derive from the run's seed and the step.
@@ -140,61 +159,160 @@ class Environments:
         Used environments are replaced by new ones, as a reset may not clear all that a physics
         engine remembers (Box2D's does not), and a resumed run has new ones.
         """
-        for e, lane in enumerate(self.lanes):
-            if self.used and not self.maker.single:
-                contract.close(lane.env, self.name)
-                lane.env = another(self.maker, f"at step {step}")
-            own = seeding.environment_seed(seed, seeding.ENVIRONMENTS, step, e)
-            lane.name = (step, e, 0)
-            try:
-                lane.start(own)
-            except BadReset as error:
-                raise contract.error(self.name, error.at(f"at step {step}")) from error
-        self.actions_since_reset, self.used = [], True
+        self.past.reset(seed, step)
+        self.place.reset(seed, step)
 
-    def keep(self, actions: Floats) -> None:
-        """Remember that these actions, (E, T, D), were taken since the last reset."""
-        self.actions_since_reset.append(actions)
-        if len(self.actions_since_reset) > LOOSE:
-            self.actions_since_reset = [np.concatenate(self.actions_since_reset, axis=1)]
+    def collect(self, order: Order, threads: int) -> Rollout:
+        """All rows of an order, (N, ·); see `rollout.collect`."""
+        if self.count == 1 and self.local is not None:
+            rollout = collect_lane(self.local, 0, order)
+            self.past.keep(rollout.action[None])
+            return rollout
+        if self.vector is not None:
+            parts, actions = self.vector.collect(order)
+            self.past.keep(actions)
+            return join(parts)
+        parts = self._parts(order, threads)
+        self.past.keep(np.stack([part.action for part in parts]))
+        return join(parts)
 
-    def replay(self, actions: Floats, bound: Callable[[Floats], Floats]) -> None:
+    def _parts(self, order: Order, threads: int) -> list[Rollout]:
+        """The rows of each environment, in the place that is or seems the fastest."""
+        if self.workers not in (None, "threads"):
+            assert self.remote is not None
+            return self.remote.collect(order)
+        known, way = self.pace.chosen, self._way(order, threads)
+        clock, computing = time.perf_counter(), time.thread_time()
+        if self.remote is not None:
+            parts = self.remote.collect(order)
+        elif way == IN_THREADS:
+            parts = self._in_threads(order, self.pace.parallel(threads))
+        else:
+            assert self.local is not None
+            parts = [collect_lane(self.local, i, order) for i in range(self.count)]
+        if self.pace.chosen is None:
+            seconds = time.perf_counter() - clock
+            steps = order.steps * order.num_envs
+            self.pace.note(way, steps, seconds, time.thread_time() - computing)
+        elif known is None and self.workers is None and (summary := self.pace.summary()):
+            self.notes.append(summary)
+        return parts
+
+    def _in_threads(self, order: Order, number: int) -> list[Rollout]:
+        local = self.local
+        assert local is not None
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(min(number, MOST))
+        return list(self.pool.map(lambda i: collect_lane(local, i, order), range(self.count)))
+
+    def _way(self, order: Order, threads: int) -> Way:
+        """How to collect the next batch; moves the environments if they are elsewhere."""
+        steps, since = order.steps * order.num_envs, self.past.length * self.count
+        remaining = self.remaining if self.past.complete else 0
+        way = self.pace.way(steps, threads, remaining, since)
+        if way == IN_PROCESSES and self.remote is None and not self._move_out(order.actor):
+            self.pace.rule_out_processes()
+            way = self.pace.way(steps, threads)
+        if way != IN_PROCESSES and self.remote is not None:
+            self._move_back(order.actor)
+        if self.pace.chosen == IN_PROCESSES and self.local is not None:
+            self.local.close()
+            self.local = None
+        return way
+
+    def _move_out(self, actor: Actor) -> bool:
+        """Continue the episodes in processes; False if that does not work."""
+        assert self.local is not None
+        remote = self._remote("processes")
+        try:
+            remote.restore(actor.bound)
+        except DiscError:
+            remote.close()
+            return False
+        if not np.array_equal(remote.observations(), self.local.observations()):
+            remote.close()  # it is not deterministic under a seed
+            return False
+        self.remote = remote
+        return True
+
+    def _move_back(self, actor: Actor) -> None:
+        """Continue the episodes in this process."""
+        assert self.local is not None
+        assert self.remote is not None
+        self.remote.close()
+        self.remote = None
+        self.local.reset(self.past.seed, self.past.step)
+        actions = self.past.of(slice(None))
+        if actions is not None:
+            self.local.replay(actions, actor.bound)
+
+    def _remote(self, kind: str) -> Remote:
+        maker, backend = self.maker, remote_backend(kind)
+        return Remote(backend, maker, self.spec, self.count, self.past, self.notes.append)
+
+    def take_notes(self) -> list[str]:
+        """What the user should know, once: the way that was chosen, workers that died."""
+        notes = [*self.notes]
+        self.notes.clear()
+        return notes
+
+    def forget(self) -> None:
+        """Drop the actions since the last reset, unless a worker that dies would need them."""
+        if self.remote is None:
+            self.past.forget()
+
+    def replay(self, actions: Floats, bound: Callable[[Floats], Any]) -> None:
         """Repeat recorded actions, (E, T, D), after a reset: restores the same episodes."""
-        for lane, own in zip(self.lanes, actions, strict=True):
-            for t, action in enumerate(own, 1):
-                try:
-                    lane.step(bound(action.copy()))
-                except Misbehaved as error:
-                    when = "after" if isinstance(error, BadReset) else "at"
-                    where = f"{when} step {t} of {len(own)} that restore the episode"
-                    raise contract.error(self.name, error.at(where)) from error
-        self.actions_since_reset = [actions] if actions.shape[1] else []
+        if self.spec.choices and not self.spec.choices.contain(actions):
+            raise DiscError(
+                f"{self.name}: the actions that restore its episodes are not among its choices; "
+                "the checkpoint is damaged or of another environment."
+            )
+        self.place.replay(actions, bound)
+        if actions.shape[1]:
+            self.past.keep(actions)
 
     def observations(self) -> Floats:
         """The current observations, (E, S)."""
-        rows = [np.asarray(lane.observation, np.float32).reshape(-1) for lane in self.lanes]
-        return np.stack(rows)
+        return self.place.observations()
 
     def close(self) -> None:
-        """Close all."""
-        for lane in self.lanes:
-            contract.close(lane.env, self.name)
+        """Close all, and end the workers."""
+        if self.pool is not None:
+            self.pool.shutdown()
+            self.pool = None
+        for place in (self.local, self.remote, self.vector):
+            if place is not None:
+                place.close()
 
 
-def another(maker: Maker, when: str) -> gym.Env[Any, Any]:
-    """One more environment during a run.
+def check_workers(workers: Any) -> None:
+    """Raise a `DiscError` unless it is a place where environments can be stepped, or None."""
+    kind, _, address = str(workers).partition(":")
+    known = kind in ("threads", "processes", "ray") and (not address or kind == "ray")
+    if workers is not None and (not isinstance(workers, str) or not known):
+        raise DiscError(f"workers must be threads, processes, ray or ray:ADDRESS, not {workers!r}.")
 
-    Raises:
-        DiscError: it can't be made.
-    """
-    try:
-        return maker.make()
-    except DiscError as error:
-        if maker.single:
-            raise
-        what = f"a new environment was needed {when}, and making it failed"
-        cause = error.__cause__ or error
-        raise contract.error(maker.name, f"{what} ({contract.summary(cause)})") from error
+
+def remote_kind(workers: str | None) -> str | None:
+    """The kind of workers if they are other processes, else None."""
+    check_workers(workers)
+    return None if workers in (None, "threads") else workers
+
+
+def remote_backend(workers: str) -> Backend:
+    """What starts workers of a kind."""
+    kind, _, address = workers.partition(":")
+    return Ray(address) if kind == "ray" else Processes()
+
+
+def _travels(maker: Maker) -> bool:
+    """Whether a worker process can make the environment without importing the user's script."""
+    if maker.single:
+        return False
+    with suppress(Exception):
+        return not Processes().pickled(maker)[1]
+    return False
 
 
 @contextmanager

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from disc import seeding
 from disc.envs import contract
 from disc.envs.contract import BadReset, Misbehaved
-from disc.envs.pool import Environments, Lane
-from disc.types import Actor, DiscError, Floats, Rollout
+from disc.envs.lane import Lane, Lanes
+from disc.policy.layout import Layout
+from disc.types import Actor, DiscError, Floats, NonFiniteAction, Rollout
 
-LEAST_SIDE_BY_SIDE = 16
-"""Steps of an environment below which starting threads costs more than it can save."""
+
+class Order(NamedTuple):
+    """What to collect, for environments in any place."""
+
+    actor: Actor  # the behaviour policy
+    seed: int  # the run's
+    iteration: int  # names the noise, with the seed and the environment
+    step: int  # of the run so far, for messages
+    steps: int  # in each environment
+    num_envs: int  # E
+
+
+class Collects(Protocol):
+    """The environments of a run."""
+
+    count: int  # E
+
+    def collect(self, order: Order, threads: int) -> Rollout:
+        """All rows of an order, (N, ·)."""
+        ...
 
 
 def collect(
-    env: Environments, act: Callable[[Any], Actor], state: Any, n: int, threads: int = 1
+    env: Collects, act: Callable[[Any], Actor], state: Any, n: int, threads: int = 1
 ) -> Rollout:
     """Take n steps in all, n / E in each environment, with one frozen policy.
 
@@ -32,43 +49,40 @@ def collect(
         act: makes the behaviour policy from the state.
         state: its `seed` and `iteration` name the noise, its `step` the steps in messages.
         n: N, divisible by E.
-        threads: environments that may be stepped side by side, where that proves faster. Each has
-            its own noise and its own rows, so results do not depend on it.
+        threads: cores that may be used, where that proves faster. Each environment has its own
+            noise and its own rows, so results do not depend on it.
 
     Raises:
         DiscError: an environment raised, or returned something that is not finite.
     """
-    actor, count = act(state), len(env.lanes)
+    count = env.count
+    order = Order(act(state), state.seed, state.iteration, state.step, n // count, count)
+    return env.collect(order, threads)
 
-    def run(e: int) -> Rollout:
-        rng = seeding.generator(state.seed, seeding.NOISE, state.iteration, e)
-        noise = rng.standard_normal((n // count, env.spec.action_size), np.float32)
-        return _run(env, env.lanes[e], actor, noise, lambda t: state.step + t * count + e + 1)
 
-    worthwhile = count > 1 and threads > 1 and n // count >= LEAST_SIDE_BY_SIDE
-    side_by_side = env.pace.faster() if worthwhile else False
-    clock = time.perf_counter()
-    if side_by_side:
-        with ThreadPoolExecutor(min(threads, count)) as pool:
-            parts = list(pool.map(run, range(count)))
-    else:
-        parts = [run(e) for e in range(count)]
-    env.pace.note(side_by_side, (time.perf_counter() - clock) / n)
-    if count == 1:
-        env.keep(parts[0].action[None])
-        return parts[0]
-    env.keep(np.stack([part.action for part in parts]))
+def collect_lane(env: Lanes, i: int, order: Order) -> Rollout:
+    """The rows of one environment, (T, ·)."""
+    e = env.indices[i]
+    rng = seeding.generator(order.seed, seeding.NOISE, order.iteration, e)
+    noise = order.actor.noise(rng, order.steps)
+    first, count = order.step + e + 1, order.num_envs
+    return _run(env, env.lanes[i], order.actor, noise, lambda t: first + t * count)
+
+
+def join(parts: Sequence[Rollout]) -> Rollout:
+    """The rows of several environments, one after the other."""
     joined = Rollout(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    return joined._replace(log_std=actor.log_std)
+    return joined._replace(log_std=parts[0].log_std)
 
 
 def _run(
-    env: Environments, lane: Lane, actor: Actor, noise: Floats, step_of: Callable[[int], int]
+    env: Lanes, lane: Lane, actor: Actor, noise: Floats, step_of: Callable[[int], int]
 ) -> Rollout:
     """One environment's rows, (T, ·), for T draws of noise."""
     steps, size = len(noise), env.spec.observation_size
     observations = np.zeros((steps, size), np.float32)
-    actions, means = np.zeros_like(noise), np.empty_like(noise)
+    actions = np.zeros((steps, env.spec.action_size), np.float32)
+    means = np.empty((steps, env.spec.outputs), np.float32)
     rewards = np.empty(steps, np.float32)
     terminations, truncations = np.zeros(steps, np.bool_), np.zeros(steps, np.bool_)
     finals: dict[int, Any] = {}
@@ -80,7 +94,7 @@ def _run(
             action, mean = acting(observations[t], noise[t])
             actions[t], means[t] = action, mean
             lane.observation, reward, terminated, truncated = contract.step(
-                lane.env, actor.bound(action), lane.shape
+                lane.env, actor.bound(action), lane.layout
             )
             rewards[t] = reward
             lane.episode_return += reward
@@ -92,8 +106,10 @@ def _run(
                 episodes.append((lane.episode_return, lane.episode_length))
                 lane.start()
                 acting = actor.episode(*lane.name)
-    except Misbehaved as error:
-        _check_finite(env.name, observations[1 : t + 1], actions[: t + 1], step_of)
+    except (Misbehaved, NonFiniteAction) as error:
+        check_finite(env.name, env.layout, observations[1 : t + 1], actions[: t + 1], step_of)
+        if isinstance(error, NonFiniteAction):
+            raise
         if isinstance(error, BadReset):
             raise contract.error(env.name, error.at(f"after step {step_of(t)}")) from error
         beyond = _beyond(env, actor, actions[t]) if error.__cause__ else ""
@@ -103,7 +119,7 @@ def _run(
     following[-1] = np.asarray(lane.observation).reshape(size)
     for row, final in finals.items():
         following[row] = final
-    _check_finite(env.name, following, actions, step_of)
+    check_finite(env.name, env.layout, following, actions, step_of)
     border = np.zeros(steps, np.bool_)
     border[-1] = True
     return Rollout(
@@ -121,26 +137,35 @@ def _run(
     )
 
 
-def _beyond(env: Environments, actor: Actor, action: Floats) -> str:
+def _beyond(env: Lanes, actor: Actor, action: Floats) -> str:
     """A likely reason why an environment raised: an action outside its bounds."""
-    sent, spec = actor.bound(action).reshape(-1), env.spec
+    spec = env.spec
+    if spec.choices is not None:
+        return ""
+    sent = actor.bound(action).reshape(-1)
     if np.all((spec.action_low <= sent) & (sent <= spec.action_high)):
         return ""
     return ", given an action beyond its bounds (--clip-actions holds it within them)"
 
 
-def _check_finite(
-    name: str, following: Floats, actions: Floats, step_of: Callable[[int], int]
+def check_finite(
+    name: str,
+    layout: Layout,
+    following: Floats,
+    actions: Floats,
+    step_of: Callable[[int], int],
 ) -> None:
     """Name what came first: a non-finite action of the policy, or a non-finite observation.
 
     Args:
         name: the environment's.
+        layout: of its observations.
         following: (T, S) or one row less, the observation that the action in the same row led to.
         actions: (T, D).
         step_of: the number of a row's step in the run.
     """
-    found, acted = contract.first_nonfinite(following), np.isfinite(actions).all(axis=1)
+    found = contract.first_nonfinite(following, layout)
+    acted = np.isfinite(actions).all(axis=1)
     row = len(actions) if acted.all() else int(np.argmin(acted))
     if found is not None and found[0] < row:
         what = found[1].replace("{at}", f"at step {step_of(found[0])}")

@@ -43,6 +43,9 @@ class Still:
 
     log_std = np.zeros(2, np.float32)
 
+    def noise(self, rng: Any, count: int) -> Any:
+        return rng.standard_normal((count, 2), np.float32)
+
     def __call__(self, observation: Any, noise: Any) -> Any:
         return np.zeros(2, np.float32), np.zeros(2, np.float32)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
 import sys
 import time
@@ -18,7 +19,7 @@ from disc.envs import diagnose
 from disc.envs.diagnose import check
 from disc.envs.factory import Maker
 from faults import broken
-from tests.support.environments import Discrete, Probe, Wide
+from tests.support.environments import Letters, Probe, Wide
 
 
 class Fine(Probe):
@@ -144,6 +145,21 @@ def test_exception_in_step_or_reset_is_the_only_problem(method: str, what: str) 
     assert problems == [f"{what} (RuntimeError: the motor is on fire); fix that first."]
 
 
+def bare(self: Any, *_: Any, **__: Any) -> Any:
+    raise AssertionError
+
+
+@pytest.mark.parametrize("method", ["step", "reset", "__init__"])
+def test_error_without_text_shows_file_and_line(method: str) -> None:
+    where = f"AssertionError at {__file__}, line {bare.__code__.co_firstlineno + 1}"
+    kind = make(**{method: bare})
+    if method == "__init__":
+        with pytest.raises(DiscError, match=re.escape(where)):
+            check(Maker(kind), 10, 0)
+    else:
+        assert where in found(kind)["problem"][0]
+
+
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
@@ -214,9 +230,9 @@ def test_check_of_a_slow_environment_stops_early(monkeypatch: pytest.MonkeyPatch
     assert any("random steps per second: a million take" in note for note in told["note"])
 
 
-def test_check_of_discrete_actions_raises() -> None:
-    with pytest.raises(DiscError, match="Discrete actions"):
-        check(Maker(Discrete), 10, 0)
+def test_check_of_other_actions_raises() -> None:
+    with pytest.raises(DiscError, match="Text actions"):
+        check(Maker(Letters), 10, 0)
 
 
 def run(*words: str) -> int:
@@ -232,7 +248,8 @@ def run(*words: str) -> int:
     [
         (["Pendulum-v1", "--steps", "50"], 0),
         (["tests.support.environments:bad", "--env-kwargs", "at", "0"], 1),
-        (["CartPole-v1"], 2),
+        (["CartPole-v1", "--steps", "50"], 0),
+        (["tests.support.environments:Letters"], 2),
         (["NoSuchThing-v0"], 2),
         (["Pendulum-v1", "--steps", "0"], 2),
     ],
@@ -244,3 +261,59 @@ def test_check_command_sets_exit_status_and_output(
     said = capsys.readouterr()
     assert bool(said.err) == (status == 2)
     assert ("problem" in said.out) == (status == 1)
+
+
+# Before training
+
+
+def test_glance_finds_the_same_quickly_and_changes_no_random_numbers() -> None:
+    def noisy(self: Any) -> Any:
+        return np.float32(np.random.standard_normal(1) + 0.0 * random.random())  # noqa: NPY002
+
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    states = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
+    kind = make(observed=noisy, first=lambda self: np.zeros(1, np.float32))
+    assert [x for x in diagnose.glance(Maker(kind)) if "lead elsewhere" in x.text]
+    after = np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
+    assert (random.getstate(), after) == states
+
+
+def test_glance_at_a_slow_environment_makes_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose, "GLANCE", 0.01)
+    made = []
+
+    def slow() -> Any:
+        made.append(time.sleep(0.02))
+        return make(ended=lambda self: time.sleep(0.001) is not None)()
+
+    texts = [x.text for x in diagnose.glance(Maker(slow))]
+    assert len(made) == 1
+    assert not [x for x in texts if "No episode ended" in x]
+
+
+def test_glance_at_an_environment_that_cannot_be_made_is_silent() -> None:
+    assert not diagnose.glance(Maker(make(__init__=raises)))
+
+
+def train(capfd: pytest.CaptureFixture[str], tmp_path: Any, *words: str) -> str:
+    options = "--algo ppo --horizon 256 --gradient-steps 4 --epochs 2 --widths 16 16 --steps 256"
+    env = "tests.support.environments:wide"
+    plan = [*options.split(), "--eval-every", "0", "--out", str(tmp_path / f"run{len(words)}")]
+    main.main(["train", env, *plan, *words])
+    return capfd.readouterr().err
+
+
+def test_train_prints_what_check_would_warn_about(
+    capfd: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wide, "action_space", gym.spaces.Box(-50.0, 50.0, (2, 2), np.float32))
+    said = train(capfd, tmp_path)
+    lines = [x for x in said.splitlines() if x.startswith("tests.support.environments:wide: ")]
+    assert len(lines) == 1
+    assert re.search("problem: Actions range from -50 to 50.*RescaleAction", lines[0])
+    assert "RescaleAction" not in train(capfd, tmp_path, "--no-check")
+    rows = [(tmp_path / f"run{i}" / "progress.csv").read_text().splitlines() for i in (0, 1)]
+    names = rows[0][0].split(",")
+    pairs = zip(names, rows[0][1].split(","), rows[1][1].split(","), strict=True)
+    assert all(a == b for name, a, b in pairs if not name.startswith("time/"))

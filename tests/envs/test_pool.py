@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from disc.envs.factory import Maker
+from disc.envs.packages import package_of
 from disc.envs.pool import Environments, describe
 from disc.envs.tasks import TASKS
 from disc.types import DiscError
@@ -71,10 +74,12 @@ def test_bounds_are_rounded_inwards() -> None:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("CartPole-v1", "Discrete actions, and these algorithms need continuous"),
-        (probes.Discrete, "Discrete actions"),
+        (probes.Letters, "Text actions, and float Box, Discrete, MultiDiscrete or MultiBinary"),
+        (probes.Whole, "integer Box actions"),
+        (probes.Crowded, r"2 dimensions with up to 1,000,000 choices each, .* fewer"),
         (probes.Image, "image observations .* wrap it"),
-        (probes.Mapping, "Dict observations.*FlattenObservation"),
+        (probes.Camera, r"image observations of shape \(40, 40, 3\) in entry eye.* wrap it"),
+        (probes.Written, "has Text observations in entry note, .* wrap it"),
         ("Hoper-v5", "no such environment.*disc list"),
         ("no.such.module:thing", "can't be imported"),
         ("tests.support.environments:missing", "can't be imported"),
@@ -86,6 +91,56 @@ def test_unusable_environments_raise_one_line_errors(source: Any, says: str) -> 
     with pytest.raises(DiscError, match=says) as caught:
         Environments(Maker(source), 1)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (
+            "dm_control/walker-walk-v0",
+            "shimmy.dm-control.*name it as shimmy:dm_control/walker-walk-v0",
+        ),
+        ("ALE/Pong-v5", "registered by ale_py: .*ale-py.*name it as ale_py:ALE/Pong-v5"),
+        ("FetchReach-v4", "gymnasium-robotics.*name it as gymnasium_robotics:FetchReach-v4"),
+        ("gymnasium_robotics:HandReach-v0", "can't be imported|pip install 'gymnasium-robotics'"),
+        ("nowhere:Thing-v0", "No module named 'nowhere'"),
+    ],
+)
+def test_unknown_namespace_names_its_package(
+    source: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    with pytest.raises(DiscError, match=says) as caught:
+        Maker(source).make()
+    assert "\n" not in str(caught.value)
+
+
+def test_installed_package_must_be_named_to_be_imported(tmp_path: Path) -> None:
+    assert "it is registered by shimmy: name it as" in _with_package("dm_control/a-b-v0")
+    assert "registers no such id" in _with_package("shimmy:dm_control/a-b-v0")
+
+
+def _with_package(id: str) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda *_: object())
+        return package_of(id) or ""
+
+
+def test_id_of_a_package_is_registered_by_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not because a file says so."""
+    code = "import gymnasium as gym\n"
+    code += "gym.register('there/Wide-v0', 'tests.support.environments:Wide')\n"
+    (tmp_path / "registering_package.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    id = "registering_package:there/Wide-v0"
+    with pytest.raises(DiscError, match=r"not for a file to choose; if you trust it, name it"):
+        Maker.from_file("p.disc", id, {})
+    assert "registering_package" not in sys.modules
+    with Environments(Maker(id), 1).lanes[0].env as env:
+        assert isinstance(env.unwrapped, probes.Wide)
+    gym.registry.pop("there/Wide-v0")
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,9 @@ class Counter(probes.Probe):
 class Actor:
     log_std = np.float32([-1.0])
 
+    def noise(self, rng: Any, count: int) -> Any:
+        return rng.standard_normal((count, 1), np.float32)
+
     def __call__(self, observation: Any, noise: Any) -> Any:
         mean = 10.0 * observation
         return mean + noise, mean
