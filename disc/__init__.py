@@ -1,4 +1,4 @@
-"""DISC and the algorithms it is compared with, for continuous control.
+"""DISC and the algorithms it is compared with, for control with continuous or discrete actions.
 
     from disc import DISC
 

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import zlib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,13 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def total_memory() -> int | None:
+    """Bytes of memory of this machine, or None if unknown."""
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def available_memory() -> int | None:
     """Bytes of free memory for this process, or None if unknown."""
     found = []
@@ -103,6 +111,14 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def software() -> set[str]:
+    """Everything that affects results: a checksum of the source, and versions of dependencies."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    sources = b"".join(path.read_bytes() for path in files)
+    found = {**versions(), "disc with the checksum": f"{zlib.crc32(sources):08x}"}
+    return {f"{name} {version}" for name, version in found.items()}
 
 
 def commit() -> str | None:

@@ -131,8 +131,7 @@ def _check_size(path: Path, mapped: bool) -> None:
         return
     from disc import host
 
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # in which it was once created
-    most = there if mapped else host.available_memory()
+    most = host.total_memory() if mapped else host.available_memory()  # it was once created in it
     if most is not None and size > most:
         raise DiscError(
             f"{path}: needs {host.size(size)}, but there are only {host.size(most)} of memory."
@@ -171,8 +170,13 @@ def within(path: Path, folder: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or a directory's entries, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Flush a file, or a directory's entries, to the disk.
+
+    Windows flushes only files that are open for writing, and no directories.
+    """
+    if os.name == "nt" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

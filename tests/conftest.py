@@ -15,6 +15,8 @@ os.environ.setdefault(
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Most of the time goes into compiling programs that run once; with this flag, XLA is faster at it.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 import jax
 import numpy as np
@@ -28,6 +30,14 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 settings.register_profile("disc", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("disc")
+
+
+WAITING = ("test_ray.py", "test_sweep_faults.py")
+"""Tests that mostly wait for other processes: they come first, so that none is left at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in WAITING)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group
@@ -35,12 +34,7 @@ class Display:
             self.live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.live is not None:
             self.live.stop()
 
@@ -66,10 +60,7 @@ class Display:
 
 def table(board: Board) -> Group:
     """The running runs: progress, last evaluation, speed and time left."""
-    shown = Table(box=None)
-    shown.add_column("run", overflow="fold")
-    for column in ("steps", "", "return", "steps/s", "left"):
-        shown.add_column(column, justify="right", no_wrap=True)
+    shown = _runs("steps", "", "return", "steps/s", "left")
     for status, job, since in board.running:
         rows, cell = job.rows(), status.cell
         step = _step(status, rows)
@@ -85,6 +76,15 @@ def table(board: Board) -> Group:
     return Group(Text(line(board)), shown)
 
 
+def _runs(*columns: str) -> Table:
+    """An empty table of runs with columns of numbers."""
+    table = Table(box=None)
+    table.add_column("run", overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
 def line(board: Board) -> str:
     """Counts and the total time left, as one line."""
     parts = [f"{len(board.done)} of {board.total} runs done", f"{len(board.running)} running"]
@@ -97,20 +97,17 @@ def line(board: Board) -> str:
 
 def seconds_left(board: Board) -> float | None:
     """Estimate from the speeds of running and finished runs, if known."""
+    running = [(status, job.rows()) for status, job, _ in board.running]
     speeds: dict[tuple[str, str], float] = {}  # steps per second
-    for status in board.done:
-        _note(speeds, status.cell, status.rows)
+    for status, rows in [*((status, status.rows) for status in board.done), *running]:
+        if rows and rows[-1].get("time/elapsed"):
+            speeds[status.cell.kind] = rows[-1]["step"] / rows[-1]["time/elapsed"]
     ahead = [(status.cell, status.step) for status in board.waiting]
-    for status, job, _ in board.running:
-        rows = job.rows()
-        _note(speeds, status.cell, rows)
-        ahead.append((status.cell, _step(status, rows)))
+    ahead += [(status.cell, _step(status, rows)) for status, rows in running]
     if not speeds or not board.running:
         return None
     usual = len(speeds) / sum(1.0 / speed for speed in speeds.values())
-    work = sum(
-        _ahead(cell, step) / speeds.get((cell.task, cell.arm.name), usual) for cell, step in ahead
-    )
+    work = sum(_ahead(cell, step) / speeds.get(cell.kind, usual) for cell, step in ahead)
     return work / len(board.running)
 
 
@@ -121,11 +118,6 @@ def _step(status: Status, rows: list[log.Row]) -> int:
 def _ahead(cell: Cell, step: int) -> int:
     """Steps left, at least 0: the last iteration may exceed the planned steps."""
     return max(0, cell.steps - step)
-
-
-def _note(speeds: dict[tuple[str, str], float], cell: Cell, rows: list[log.Row]) -> None:
-    if rows and rows[-1].get("time/elapsed"):
-        speeds[cell.task, cell.arm.name] = rows[-1]["step"] / rows[-1]["time/elapsed"]
 
 
 def _rate(rows: list[log.Row], step: int, before: int, since: float) -> float:
@@ -154,10 +146,7 @@ def plan(found: list[Status], seconds: Mapping[Cell, float | None], jobs: int) -
         title += f": about {max(ends) / 3600:,.2f} h with {jobs} at a time"
     if len(known) < len(seconds):
         title += f", not counting {len(seconds) - len(known)} that could not be estimated"
-    shown = Table(box=None)
-    shown.add_column("run", overflow="fold")
-    for column in ("steps", "done", "hours"):
-        shown.add_column(column, justify="right", no_wrap=True)
+    shown = _runs("steps", "done", "hours")
     for status in found:
         cost = seconds.get(status.cell)
         hours = "" if status.done else "?" if cost is None else f"{cost / 3600:.2f}"

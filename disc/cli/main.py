@@ -52,7 +52,7 @@ def _run(name: str, cli_args: list[str]) -> None:
 
 
 def _overview() -> Table:
-    table = Table(title="disc: train continuous-control policies", box=None, title_justify="left")
+    table = _table("disc: train continuous-control policies")
     table.add_column("command", style="bold")
     table.add_column("description")
     for name, (kind, _) in COMMANDS.items():
@@ -60,6 +60,10 @@ def _overview() -> Table:
     table.caption = "disc COMMAND --help shows its options. Example: disc train hopper --video"
     table.caption_justify = "left"
     return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=title, title_justify="left", box=None)
 
 
 def _summary(kind: type) -> str:
@@ -79,13 +83,11 @@ def plot(command: options.Plot) -> None:
 
 def show_list(_: options.List) -> None:
     """`disc list`."""
-    algorithms = Table(title="Algorithms", title_justify="left", box=None)
-    algorithms.add_column("--algo")
-    algorithms.add_column("description")
+    algorithms = _table("Algorithms", "--algo", "description")
     for name, algorithm in ALGORITHMS.items():
         algorithms.add_row(name, (algorithm.__doc__ or "").partition("\n")[0])
     title = "Tasks: observation size (here and in the paper), action size, steps in the paper"
-    tasks = Table(title=title, title_justify="left", box=None)
+    tasks = _table(title)
     for column in ("name", "environment"):
         tasks.add_column(column, no_wrap=True)
     for column in ("obs.", "paper", "act.", "steps"):
@@ -93,12 +95,13 @@ def show_list(_: options.List) -> None:
     for name, task in TASKS.items():
         sizes = (task.observation_size, task.paper_observation_size, task.action_size)
         tasks.add_row(name, task.id, *map(str, sizes), f"{task.steps // 1_000_000}M")
-    title = "Experiments of the paper, for `disc reproduce`"
-    paper = Table("name", "description", title=title, title_justify="left", box=None)
+    paper = _table("Experiments of the paper, for `disc reproduce`", "name", "description")
     for name in spec.names():
         paper.add_row(name, spec.find(name).title)
     out.print(algorithms, tasks, paper)
-    out.print("Any Gymnasium id with Box actions, or a package.module:factory, also works.")
+    out.print(
+        "Any Gymnasium id with Box actions, package:Id-v0 or package.module:factory also works."
+    )
 
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
@@ -12,13 +14,25 @@ from disc.algos import ALGORITHMS
 from disc.learning.config import DEFAULT_PRESET, Preset
 from disc.run.training import CHECKPOINT_EVERY, EVAL_EVERY
 
+Workers = Annotated[str | None, arg(metavar="threads|processes|ray[:ADDRESS]")]
+
+
+def parse_values(texts: dict[str, str]) -> dict[str, Any]:
+    """Parse keyword arguments from the command line: JSON, or else text."""
+    values: dict[str, Any] = dict(texts)
+    for name, text in texts.items():
+        with suppress(ValueError):
+            values[name] = json.loads(text)
+    return values
+
 
 @dataclasses.dataclass(frozen=True)
 class Train:
     """Train a policy."""
 
     env: Positional[str]
-    """A task (`disc list`), a Gymnasium id, or package.module:factory."""
+    """A task (`disc list`), a Gymnasium id, package:Id-v0 (an id that a package registers, such as
+    shimmy:dm_control/walker-walk-v0), or package.module:factory."""
     algo: Literal[tuple(ALGORITHMS)] = "disc"  # type: ignore[valid-type]
     """The algorithm; its options are the config options below."""
     preset: Preset = DEFAULT_PRESET
@@ -34,7 +48,10 @@ class Train:
     """Cores to use; all by default. Use 1 for several runs in parallel."""
     num_envs: int = 1
     """Number of environments; the steps collected per update (--horizon, or --steps-per-update if
-    off-policy) are split over them."""
+    off-policy, which is adapted) are split over them."""
+    workers: Workers = None
+    """Where several environments are stepped: threads, processes, ray or ray:ADDRESS (a cluster).
+    By default a short trial decides between threads and processes. The results are the same."""
     env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
         default_factory=dict
     )
@@ -48,8 +65,14 @@ class Train:
     on_nan: Literal["stop", "rollback"] = "stop"
     """If an update gives a non-finite value: stop, or return to the last checkpoint with half the
     step size, up to five times."""
+    check: bool = True
+    """Before training, try the environment for about a second and print what `disc check` would
+    warn about. This changes no result."""
     video: bool = False
     """Record a video of the policy at the end."""
+    renderer: Literal["raycast", "own"] | None = None
+    """Renderer of the video: raycast (MuJoCo only, needs no graphics library), or the environment's
+    own; by default raycast for MuJoCo."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +86,12 @@ class Resume:
     threads: int | None = None
     """Cores to use; by default as when the run began. Another number may round large matrix
     products differently."""
+    workers: Workers = None
+    """Where several environments are stepped; by default as when the run began. The results are
+    the same. An address of a cluster must be named again, as a file can't choose it."""
     env: str | None = None
-    """The environment. Required for a run with a package.module:factory, as files can't choose
-    what is imported."""
+    """The environment. Required for a run with a package.module:factory or package:Id-v0, as files
+    can't choose what is imported."""
     on_nan: Literal["stop", "rollback"] | None = None
     """What to do if an update gives a non-finite value; by default as when the run began."""
 
@@ -75,7 +101,8 @@ class Check:
     """Test an environment before training: report problems and how to fix them."""
 
     env: Positional[str]
-    """A task (`disc list`), a Gymnasium id, or package.module:factory."""
+    """A task (`disc list`), a Gymnasium id, package:Id-v0 (an id that a package registers, such as
+    shimmy:dm_control/walker-walk-v0), or package.module:factory."""
     env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
         default_factory=dict
     )
@@ -156,8 +183,8 @@ class Eval:
     stochastic: bool = False
     """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
     env: str | None = None
-    """The environment, if not the one in the file. A package.module:factory must be named here, as
-    a file can't choose what is imported."""
+    """The environment, if not the one in the file. A package.module:factory or package:Id-v0 must
+    be named here, as a file can't choose what is imported."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +204,16 @@ class Watch:
     stochastic: bool = False
     """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
     env: str | None = None
-    """The environment, if not the one in the file. A package.module:factory must be named here, as
-    a file can't choose what is imported."""
+    """The environment, if not the one in the file. A package.module:factory or package:Id-v0 must
+    be named here, as a file can't choose what is imported."""
+    env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
+        default_factory=dict
+    )
+    """More keyword arguments for making the environment, such as those that turn on its renderer;
+    values are JSON, or else text."""
+    renderer: Literal["raycast", "own"] | None = None
+    """raycast (MuJoCo only, needs no graphics library), or the environment's own, which needs a
+    render_mode parameter if it is made by a factory; by default raycast for MuJoCo."""
 
 
 @dataclasses.dataclass(frozen=True)

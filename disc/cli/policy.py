@@ -12,14 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from disc.cli.display import err, out
-from disc.cli.options import Eval, Info, Watch
+from disc.cli.options import Eval, Info, Watch, parse_values
 from disc.envs import evaluate as evaluation
 from disc.envs.factory import Maker
 from disc.envs.pool import borrowed, describe
+from disc.envs.spaces import observation_layout
 from disc.policy import file as policies
+from disc.policy.policies import Categorical
 from disc.run import directory
 from disc.run.training import check_counts
-from disc.types import DiscError, printable
+from disc.types import Choices, DiscError, printable
 from disc.video import record
 
 
@@ -54,6 +56,7 @@ def watch(command: Watch) -> None:
     if not 0.0 < command.seconds < math.inf:
         raise DiscError(f"seconds must be a number above 0, not {command.seconds}.")
     file, maker = _open(command.policy, command.env)
+    maker = Maker(maker.source, {**maker.kwargs, **parse_values(command.env_kwargs)})
     default = command.policy if command.policy.is_dir() else command.policy.parent
     with borrowed(maker) as env:
         _check_fit(file, env, maker)
@@ -71,6 +74,7 @@ def watch(command: Watch) -> None:
         episodes=command.episodes,
         seed=command.seed,
         max_seconds=command.seconds,
+        renderer=command.renderer,
     )
     returns = ", ".join(f"{total:,.1f}" for total in recording.returns)
     cut = " when the video ends" if recording.cut else ""
@@ -95,7 +99,9 @@ def info(command: Info) -> None:
         "contents": f"{header.get('algorithm')} policy for {header.get('env_name')}",
         "env_kwargs": ", ".join(f"{k}={v!r}" for k, v in _table(header.get("env_kwargs")).items()),
         "observations": f"shape {acting.observation_shape}",
-        "actions": f"shape {acting.action_shape}",
+        "entries": str(acting.layout or ""),
+        "actions": f"shape {acting.action_shape}"
+        + (f", {_kind(acting.choices)}" if isinstance(acting, Categorical) else ""),
         "network": " → ".join(str(w.shape[0]) for w in acting.weights)
         + f" → {acting.biases[-1].size}",
         "trained": f"{_number(header.get('step', 0), ',')} steps, seed {header.get('seed')}",
@@ -144,8 +150,7 @@ def _open(path: Path, env: str | None) -> tuple[policies.PolicyFile, Maker]:
 
 
 def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:
-    spec = describe(env, maker.name)
-    acting = file.policy
+    spec, acting = describe(env, maker.name), file.policy
     if (spec.observation_shape, spec.action_shape) != (
         acting.observation_shape,
         acting.action_shape,
@@ -155,3 +160,25 @@ def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:
             f"shape {spec.action_shape}, but the policy needs {acting.observation_shape} and "
             f"{acting.action_shape}."
         )
+    wanted = acting.choices if isinstance(acting, Categorical) else None
+    if not (wanted.equal(spec.choices) if wanted else spec.choices is None):
+        raise DiscError(
+            f"{maker.name}: has {_kind(spec.choices)} actions, but the policy gives "
+            f"{_kind(wanted)} ones."
+        )
+    layout = observation_layout(env, maker.name)
+    if (None if layout.plain else layout) != acting.layout:
+        raise DiscError(
+            f"{maker.name}: has other entries in its observations than the policy was trained "
+            "with; `disc info` shows the policy's."
+        )
+
+
+def _kind(choices: Choices | None) -> str:
+    """What kind of actions these are, in a few words."""
+    if choices is None:
+        return "continuous"
+    counts, starts, dtype = choices
+    shown = ", ".join(map(str, counts[:10])) + (", …" if len(counts) > 10 else "")
+    offset = f" from {', '.join(map(str, starts[:10]))}" if np.any(starts) else ""
+    return f"discrete ({shown} choices{offset}, {dtype})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +10,12 @@ from disc import host, report
 from disc.cli import display as cli_display
 from disc.cli.display import out
 from disc.cli.options import Report, Reproduce, Sweep, Sweeping
-from disc.envs.factory import Maker
-from disc.envs.pool import borrowed, describe
 from disc.run import terminal
 from disc.run.training import check_counts
 from disc.study import estimate, spec, sweep
 from disc.study.local import Local
 from disc.study.spec import Experiment
-from disc.study.sweep import Backend, Board, Status
+from disc.study.sweep import Backend, Board
 from disc.types import DiscError
 
 live = terminal.Speaker()  # wraps lines, as a live table must
@@ -52,7 +49,7 @@ def _sweep(experiment: Experiment, default: Path, options: Sweeping) -> None:
     experiment = replace(experiment, scale=options.scale, cut=options.steps)
     chosen = experiment.narrowed(options.seeds, options.tasks, options.algos)
     found = sweep.look(root, chosen.cells())
-    _check_environments(found)
+    sweep.check_environments(found)
     jobs = options.jobs or host.available_cores()
     if chosen.shortened:
         tell(f"{experiment.name}: {chosen.shortened}.")
@@ -84,22 +81,6 @@ def _finish(root: Path, state: Board) -> None:
         tell(str(error))
     if state.failed:
         sys.exit(1)
-
-
-def _check_environments(found: list[Status]) -> None:
-    """Make each needed environment once, so that errors appear before any process starts.
-
-    Raises:
-        DiscError: it does not exist, or is not supported.
-    """
-    cells = [status.cell for status in found if not status.done]
-    makers = {
-        (cell.task, json.dumps(cell.arm.env_kwargs)): Maker(cell.task, cell.arm.env_kwargs)
-        for cell in cells
-    }
-    for maker in makers.values():
-        with borrowed(maker) as env:
-            describe(env, maker.name)
 
 
 def _check(options: Sweeping) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import signal
 import sys
 from collections.abc import Callable, Collection
@@ -18,16 +17,16 @@ from tyro.conf import OmitArgPrefixes
 
 from disc.algos import ALGORITHMS
 from disc.cli.display import err, out
-from disc.cli.options import Check, Resume, Train, Watch
+from disc.cli.options import Check, Resume, Train, Watch, parse_values
 from disc.cli.policy import watch
 from disc.envs import diagnose
 from disc.envs.factory import Maker
 from disc.learning.config import Preset, make_config
 from disc.report import plots
 from disc.run.agent import AGENTS, Agent, resume
-from disc.run.directory import check_free, resume_command
+from disc.run.directory import check_free, resume_command, worker_args
 from disc.run.loop import SAVED
-from disc.run.training import Plan, check_counts
+from disc.run.training import MOST, Plan, check_counts
 from disc.video import record
 
 
@@ -35,7 +34,7 @@ def with_options(cli_args: list[str]) -> type:
     """`Train` with the options of the chosen algorithm and preset."""
     algorithm = ALGORITHMS[_chosen(cli_args, "--algo", ALGORITHMS, Train.algo)]
     preset = _chosen(cli_args, "--preset", get_args(Preset), Train.preset)
-    config = make_config(algorithm, {}, preset)
+    config = make_config(algorithm, {}, preset, _num_envs(cli_args))
     return dataclasses.make_dataclass(
         "Train",
         [
@@ -59,6 +58,15 @@ def _chosen(cli_args: list[str], option: str, choices: Collection[str], default:
     return default
 
 
+def _num_envs(cli_args: list[str]) -> int:
+    """The number of environments, before the command line is parsed; 1 if it is not valid."""
+    for word, following in itertools.pairwise([*cli_args, ""]):
+        name, _, value = word.partition("=")
+        if name in ("--num-envs", "--num_envs") and (value or following).isdecimal():
+            return max(1, min(int(value or following), MOST["num_envs"]))
+    return Train.num_envs
+
+
 def train(command: Any) -> None:
     """`disc train`."""
     options: Train = command.run
@@ -71,17 +79,20 @@ def train(command: Any) -> None:
         seed=options.seed,
         num_envs=options.num_envs,
         threads=options.threads,
-        env_kwargs=_values(options.env_kwargs),
+        workers=options.workers,
+        env_kwargs=parse_values(options.env_kwargs),
         preset=options.preset,
         **dataclasses.asdict(command.config),
     )
     if options.video:
-        record.check(agent.maker.make)
+        record.check(agent.maker.make, options.renderer)
+    if options.check:
+        _warn(agent.maker)
     directory = options.out or _claim_directory(options)
     with agent:
         _finish(
             directory,
-            agent.maker.cli_args,
+            [*agent.maker.cli_args, *worker_args(options.workers)],
             lambda: agent.learn(
                 options.steps,
                 out=directory,
@@ -92,7 +103,14 @@ def train(command: Any) -> None:
             ),
         )
     if options.video:
-        watch(Watch(directory, seconds=10.0, env=options.env))
+        watch(Watch(directory, seconds=10.0, env=options.env, renderer=options.renderer))
+
+
+def _warn(maker: Maker) -> None:
+    """Print what `disc check` would warn about, one line each."""
+    for kind, text in diagnose.glance(maker):
+        if kind != "good":
+            err.print(f"{maker.name}: {kind}: {text}", markup=False)
 
 
 def resume_run(command: Resume) -> None:
@@ -100,9 +118,17 @@ def resume_run(command: Resume) -> None:
     run, env, threads = command.run, command.env, command.threads
 
     def learn() -> Agent:
-        return resume(run, command.steps, env=env, threads=threads, on_nan=command.on_nan)
+        return resume(
+            run,
+            command.steps,
+            env=env,
+            threads=threads,
+            workers=command.workers,
+            on_nan=command.on_nan,
+        )
 
-    _finish(run, ["--env", env] if env else [], learn)
+    named = ["--env", env] if env else []
+    _finish(run, [*named, *worker_args(command.workers)], learn)
 
 
 def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent]) -> None:
@@ -141,19 +167,10 @@ def _claim_directory(options: Train) -> Path:
     return path
 
 
-def _values(texts: dict[str, str]) -> dict[str, Any]:
-    """Parse keyword arguments from the command line: JSON, or else text."""
-    values: dict[str, Any] = dict(texts)
-    for name, text in texts.items():
-        with suppress(ValueError):
-            values[name] = json.loads(text)
-    return values
-
-
 def check(command: Check) -> None:
     """`disc check`; exits with status 1 if there are problems."""
     check_counts(steps=command.steps, seed=command.seed)
-    maker = Maker(command.env, _values(command.env_kwargs))
+    maker = Maker(command.env, parse_values(command.env_kwargs))
     with err.status(f"Testing {maker.name} …"):
         found = diagnose.check(maker, command.steps, command.seed)
     marks = {"good": "[green]good[/]", "note": "[yellow]note[/]", "problem": "[red]problem[/]"}

@@ -1,6 +1,6 @@
 """`disc report`: an HTML report on a directory of runs.
 
-records → results (by experiment, task and arm) → tables, careful, figures → page
+load (runs by experiment, task and arm) → tables, details, figures → page
 """
 
 from disc.report.page import write

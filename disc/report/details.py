@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from disc import storage
 from disc.report.figures import ALL, captioned, drawing
-from disc.report.load import Group, Study
+from disc.report.load import Study
 from disc.report.markup import (
     NOTHING,
-    Cell,
     Column,
     Html,
     between,
     join,
-    number,
+    measured,
+    note,
+    numeric,
     several,
     some,
     table,
@@ -33,8 +35,6 @@ DISC = "DISC"  # the arm whose value in the paper normalises scores
 LOWEST, HIGHEST = -1.0, 3.0  # range of normalised scores in a profile
 PAIRED = 20  # maximum number of arms for pairwise comparison
 
-Interval = tuple[float, float] | None
-
 
 class Scores(NamedTuple):
     """An arm's runs on one task."""
@@ -44,6 +44,7 @@ class Scores(NamedTuple):
 
 
 Found = dict[tuple[str, str], Scores]  # by task and label
+Arms = dict[str, dict[str, Scores]]  # normalised, by label and task
 
 
 class References(NamedTuple):
@@ -61,24 +62,21 @@ def careful(study: Study) -> Html:
     by = references(study, found)
     parts = [tag("summary", "Detailed statistics"), _each(study, found)]
     if by.values:
-        parts.append(tag("p", by.summary, class_="note"))
-        parts += [_together(study, found, by), _pairs(study, found, by), _profile(study, found, by)]
+        arms = _normalised(study, found, by)
+        parts += [note(by.summary), _together(study, arms), _pairs(study, arms)]
+        parts.append(_profile(study, arms))
     return tag("details", *parts, class_="careful")
 
 
 def scores(study: Study) -> Found:
     """Scores of all groups with finished runs."""
-    finished = {key: group for key, group in study.groups.items() if group.finished}
-    found = {key: _scores(group) for key, group in finished.items()}
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _scores(group: Group) -> Scores | None:
-    curves = group.curves()
-    try:
-        return Scores(statistics.final(curves), statistics.areas(curves))
-    except DiscError:
-        return None
+    found: Found = {}
+    for key, group in study.groups.items():
+        if group.finished:
+            curves = group.curves()
+            with suppress(DiscError):  # a run without evaluations
+                found[key] = Scores(statistics.final(curves), statistics.areas(curves))
+    return found
 
 
 def references(study: Study, found: Found) -> References:
@@ -107,111 +105,87 @@ def references(study: Study, found: Found) -> References:
     return References(values, summary)
 
 
-def _interval(runs: Sequence[Values], statistic: Callable[[Any], float]) -> Interval:
-    """The 95 % interval, if a task has at least two runs."""
-    if max(len(task) for task in runs) < 2:
-        return None
-    return statistics.interval(runs, statistic)
+def _with_interval(runs: Sequence[Values], statistic: Callable[[Any], float]) -> list[Any]:
+    """A statistic and its 95 % interval, if a task has at least two runs."""
+    ends = statistics.interval(runs, statistic) if max(map(len, runs)) > 1 else None
+    return [measured(statistic(runs)), between(ends)]
 
 
-def _with_interval(runs: Sequence[Values], statistic: Callable[[Any], float]) -> list[Cell]:
-    value = statistic(runs)
-    return [Cell(number(value), value), between(_interval(runs, statistic))]
+def _summarised(tasks: Collection[Scores]) -> list[Any]:
+    """The cells of the columns in `SUMMARISED`."""
+    finals, areas = [x.final for x in tasks], [x.area for x in tasks]
+    middle = _with_interval(finals, statistics.interquartile_mean)
+    first, last = (_with_interval(x, statistics.mean) for x in (finals, areas))
+    return [*first, *middle, *last]
 
 
-def _headed(*names: str) -> list[Column]:
-    """A column for each name and one for its interval."""
-    pairs = ((Column(name, "number"), Column("95 %", "number")) for name in names)
-    return list(itertools.chain.from_iterable(pairs))
+SUMMARISED = ("95 %", "interquartile mean", "95 %", "area under the curve", "95 %")
 
 
 def _each(study: Study, found: Found) -> Html:
-    columns = [Column("task"), Column("arm"), Column("seeds", "number")]
-    columns += _headed("final return", "interquartile mean", "area under the curve")
-    rows = []
-    for (task, arm), score in found.items():
-        row = [Cell(task, task), Cell(arm, arm), Cell(len(score.final), len(score.final))]
-        row += _with_interval([score.final], statistics.mean)
-        row += _with_interval([score.final], statistics.interquartile_mean)
-        rows.append(row + _with_interval([score.area], statistics.mean))
+    columns = [Column("task"), Column("arm"), *numeric("seeds", "final return", *SUMMARISED)]
+    rows = [[*key, len(score.final), *_summarised([score])] for key, score in found.items()]
     caption = "Other scores: mean of the last ten evaluations, and mean height of the curve"
-    note = (
+    text = (
         "Intervals are 95 % stratified-bootstrap intervals over runs; – if there is one seed. "
         "Only finished runs are counted here."
     )
-    shown = table(captioned(study, caption), columns, rows)
-    return join([shown, tag("p", note, class_="note")])
+    return join([table(captioned(study, caption), columns, rows), note(text)])
 
 
-def _normalised(found: Found, by: References, arm: str) -> dict[str, Scores]:
-    """An arm's scores by task, divided by the references."""
-    return {
-        task: Scores(score.final / by.values[task], score.area / by.values[task])
-        for (task, label), score in found.items()
-        if label == arm and task in by.values
-    }
+def _normalised(study: Study, found: Found, by: References) -> Arms:
+    """The scores of each arm divided by the references, without tasks that have none."""
+    arms: Arms = {arm.label: {} for arm in study.experiment.arms}
+    for (task, label), score in found.items():
+        if task in by.values:
+            arms[label][task] = Scores(*(x / by.values[task] for x in score))
+    return {label: tasks for label, tasks in arms.items() if tasks}
 
 
-def _arms(study: Study, found: Found, by: References) -> dict[str, dict[str, Scores]]:
-    every = {arm.label: _normalised(found, by, arm.label) for arm in study.experiment.arms}
-    return {label: tasks for label, tasks in every.items() if tasks}
+def _together(study: Study, arms: Arms) -> Html:
+    columns = [Column("arm"), *numeric("tasks", "runs", "mean", *SUMMARISED)]
+    rows = [
+        [arm, len(tasks), sum(len(x.final) for x in tasks.values()), *_summarised(tasks.values())]
+        for arm, tasks in arms.items()
+    ]
+    shown = table(captioned(study, "Normalised scores over all tasks"), columns, rows, 1)
+    if len({frozenset(tasks) for tasks in arms.values()}) == 1:
+        return shown
+    text = "The arms have runs on different tasks, so compare pairs instead of these rows."
+    return join([shown, note(text)])
 
 
-def _together(study: Study, found: Found, by: References) -> Html:
-    columns = [Column("arm"), Column("tasks", "number"), Column("runs", "number")]
-    columns += _headed("mean", "interquartile mean", "area under the curve")
-    rows, arms = [], _arms(study, found, by)
-    for arm, tasks in arms.items():
-        finals = [score.final for score in tasks.values()]
-        count = sum(map(len, finals))
-        row = [Cell(arm, arm), Cell(len(tasks), len(tasks)), Cell(count, count)]
-        row += _with_interval(finals, statistics.mean)
-        row += _with_interval(finals, statistics.interquartile_mean)
-        rows.append(row + _with_interval([x.area for x in tasks.values()], statistics.mean))
-    parts = [table(captioned(study, "Normalised scores over all tasks"), columns, rows, 1)]
-    if len({frozenset(tasks) for tasks in arms.values()}) > 1:
-        text = "The arms have runs on different tasks, so compare pairs instead of these rows."
-        parts.append(tag("p", text, class_="note"))
-    return join(parts)
-
-
-def _pairs(study: Study, found: Found, by: References) -> Html:
-    columns = [Column("arm"), Column("against"), *_headed("probability of improvement")]
-    columns += [Column("common tasks", "number")]
-    rows, arms = [], _arms(study, found, by)
+def _pairs(study: Study, arms: Arms) -> Html:
     if len(arms) > PAIRED:
-        return tag("p", f"Pairs are omitted for more than {PAIRED} arms.", class_="note")
+        return note(f"Pairs are omitted for more than {PAIRED} arms.")
+    rows = []
     for (one, its), (other, others) in itertools.combinations(arms.items(), 2):
         both = [task for task in its if task in others]
         if both:
             x, y = ([tasks[task].final for task in both] for tasks in (its, others))
-            chance = statistics.probability_of_improvement(x, y)
+            chance = measured(statistics.probability_of_improvement(x, y))
             alone = all(len(task) < 2 for task in (*x, *y))
             ends = NOTHING if alone else between(statistics.improvement_interval(x, y))
-            row = [Cell(one, one), Cell(other, other), Cell(number(chance), chance), ends]
-            rows.append([*row, Cell(len(both), len(both))])
+            rows.append([one, other, chance, ends, len(both)])
     if not rows:
         return Html("")
     caption = "Probability that a run of one arm ends higher than a run of the other"
-    return table(captioned(study, caption), columns, rows)
+    columns = numeric("probability of improvement", "95 %", "common tasks")
+    return table(captioned(study, caption), [Column("arm"), Column("against"), *columns], rows)
 
 
-def _profile(study: Study, found: Found, by: References) -> Html:
-    arms = {
-        label: [score.final for score in tasks.values()]
-        for label, tasks in _arms(study, found, by).items()
-    }
-    everything = np.concatenate([task for tasks in arms.values() for task in tasks])
+def _profile(study: Study, arms: Arms) -> Html:
+    everything = np.concatenate([x.final for tasks in arms.values() for x in tasks.values()])
     low, high = min(0.0, float(everything.min())), 1.05 * max(1.0, float(everything.max()))
     thresholds = np.linspace(max(low, LOWEST), min(high, HIGHEST), 121)
     order = [arm.label for arm in study.experiment.arms]
     lines = []
     for label, tasks in arms.items():
+        finals = [score.final for score in tasks.values()]
         style = Style(order.index(label), order.index(label))
-        share = statistics.performance_profile(tasks, thresholds)
-        band = statistics.profile_band(tasks, thresholds)
-        seeds = max(map(len, tasks))
-        lines.append(Line(label, style, thresholds, share, *band, seeds))
+        share = statistics.performance_profile(finals, thresholds)
+        band = statistics.profile_band(finals, thresholds)
+        lines.append(Line(label, style, thresholds, share, *band, max(map(len, finals))))
     axes = Axes("share of runs above", "normalised score", interval=True, zero=False)
     title = captioned(study, "Performance profiles")
     how = "Share of runs with a higher score, tasks weighted equally; band: 95 % interval."

@@ -15,6 +15,7 @@ from disc.report.markup import (
     Html,
     join,
     measured,
+    numeric,
     several,
     some,
     table,
@@ -156,16 +157,15 @@ def curve(group: Group, metric: str, window: int, label: str, style: Style) -> L
 
 def _numbers(title: str, panels: Panels) -> Html:
     """A table of all curves at some steps."""
-    columns = [Column("panel"), Column("curve"), Column("seeds", "number")]
-    columns += [Column(f"at {100 * share:.0f} %", "number") for share in SHARES]
-    columns.append(Column("of steps", "number"))
-    rows = []
+    columns = [Column("panel"), Column("curve"), *numeric("seeds")]
+    columns += numeric(*(f"at {100 * share:.0f} %" for share in SHARES), "of steps")
+    rows: list[list[object]] = []
     for name, lines in panels.items():
         longest = max(float(line.steps[-1]) for line in lines)
         for line in lines:
-            row = [Cell(name, name), Cell(line.label, line.label), Cell(line.seeds, line.seeds)]
-            row += [_value(line, share * longest) for share in SHARES]
-            rows.append([*row, Cell(f"{longest:,.0f}", longest)])
+            values = [_value(line, share * longest) for share in SHARES]
+            last = Cell(f"{longest:,.0f}", longest)
+            rows.append([name, line.label, line.seeds, *values, last])
     return table(f"{title}: mean ± standard deviation", columns, rows)
 
 

@@ -219,6 +219,11 @@ class Results:
         return run.steps >= self.planned[run.path]
 
     @property
+    def groups(self) -> list[Group]:
+        """The groups of all experiments."""
+        return [group for study in self.studies for group in study.groups.values()]
+
+    @property
     def used(self) -> set[Path]:
         """The runs that belong to an experiment."""
         return {run.path for study in self.studies for run in study.runs}
@@ -255,10 +260,9 @@ def load(root: Path) -> Results:
         return Results(root, [_loose(root, there.values())], there, left_out, planned, set())
     found.sort(key=lambda x: (not (x.table and x.paper), not x.table, x.name))
     studies = [_study(root, x, there, left_out) for x in found]
-    cells = [cell for x in found for cell in x.cells()]
-    longest = {cell.path: 0 for cell in cells}
-    for cell in cells:
-        longest[cell.path] = max(longest[cell.path], cell.steps)
+    longest: dict[Path, int] = {}
+    for cell in (cell for x in found for cell in x.cells()):
+        longest[cell.path] = max(longest.get(cell.path, 0), cell.steps)
     return Results(root, studies, there, left_out, {**planned, **longest}, set(longest))
 
 

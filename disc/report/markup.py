@@ -57,6 +57,16 @@ class Column(NamedTuple):
     kind: str = ""  # number, or a CSS class
 
 
+def numeric(*titles: str) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(title, "number") for title in titles]
+
+
+def note(text: str) -> Html:
+    """An explanation of a table."""
+    return tag("p", text, class_="note")
+
+
 def table(
     caption: str, columns: Sequence[Column], rows: Iterable[Sequence[object]], heads: int = 2
 ) -> Html:
@@ -94,30 +104,23 @@ def _cell(value: object, column: Column, index: int, heads: int) -> Html:
 NOTHING = Cell("–")
 
 
-def number(value: float) -> str:
-    """Format a number: 246,436, 314.3, −0.250."""
-    return _fixed(value, value)
+def measured(value: float, spread: float | None = None) -> Cell:
+    """A number with its ±, if given: 246,436 ± 40,387, 314.3, −0.250."""
+    size = max(abs(value), spread or 0.0)
+    both = [value] if spread is None else [value, spread]
+    return Cell(" ± ".join(_fixed(x, size) for x in both), value)
 
 
-def _fixed(value: float, like: float) -> str:
-    """Format a value with decimal places chosen by the size of another one."""
-    size = abs(like)
+def _fixed(value: float, size: float) -> str:
+    """Format a value with the decimal places of a number of some size."""
     places = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
     tiny = 0 < size < 0.01
     return (f"{value:.2g}" if tiny else f"{value:,.{places}f}").replace("-", "−")
 
 
-def measured(value: float, spread: float | None = None) -> Cell:
-    """A number with its ±, if given."""
-    size = max(abs(value), spread or 0.0)
-    return Cell(
-        _fixed(value, size) + ("" if spread is None else f" ± {_fixed(spread, size)}"), value
-    )
-
-
 def between(ends: tuple[float, float] | None) -> Cell:
     """An interval."""
-    return Cell(f"{number(ends[0])} to {number(ends[1])}", ends[0]) if ends else NOTHING
+    return Cell(" to ".join(_fixed(x, abs(x)) for x in ends), ends[0]) if ends else NOTHING
 
 
 def several(count: int, word: str) -> str:

@@ -17,7 +17,7 @@ from disc.report import load
 from disc.report.details import careful
 from disc.report.figures import figures
 from disc.report.load import Results, Run, Study
-from disc.report.markup import Cell, Column, Html, join, several, some, table, tag
+from disc.report.markup import Cell, Column, Html, join, numeric, several, some, table, tag
 from disc.report.tables import PAPER_TASKS, main_table
 
 FEW = 5  # number of seeds in the paper
@@ -78,17 +78,16 @@ def _hash(text: str) -> str:
 def _sections(found: Results) -> list[Html]:
     parts = [tag("p", summary(found), class_="summary"), _box(found), _contents(found)]
     parts += [_study(study, i) for i, study in enumerate(found.studies)]
-    what = [tag("h2", "All runs"), _what_was_run(found)]
-    return [*parts, tag("section", *what, id="runs")]
+    return [*parts, tag("section", tag("h2", "All runs"), _all_runs(found), id="runs")]
 
 
 def _contents(found: Results) -> Html:
+    if len(found.studies) == 1:
+        return Html("")
     names = [(f"e{i}", study.experiment.title) for i, study in enumerate(found.studies)]
-    links = [tag("li", tag("a", name, href=f"#{key}")) for key, name in [*names, _LAST]]
-    return tag("nav", tag("ul", *links), aria_label="Contents") if len(names) > 1 else Html("")
-
-
-_LAST = ("runs", "All runs")
+    names.append(("runs", "All runs"))
+    links = [tag("li", tag("a", name, href=f"#{key}")) for key, name in names]
+    return tag("nav", tag("ul", *links), aria_label="Contents")
 
 
 def _study(study: Study, index: int) -> Html:
@@ -160,9 +159,9 @@ def _shortened(found: Results) -> list[str]:
 
 
 def _few(found: Results) -> list[str]:
-    groups = [group for study in found.studies for group in study.groups.values()]
-    few = {f"{x.arm} on {x.task}: {len(x.runs)}": x for x in groups if 0 < len(x.runs) < FEW}
-    text = f"Fewer than five seeds ({some(list(few))}); spreads and intervals are imprecise."
+    few = [x for x in found.groups if 0 < len(x.runs) < FEW]
+    names = dict.fromkeys(f"{x.arm} on {x.task}: {len(x.runs)}" for x in few)
+    text = f"Fewer than five seeds ({some(list(names))}); spreads and intervals are imprecise."
     return [text] if few else []
 
 
@@ -180,8 +179,7 @@ def _differing(found: Results) -> list[str]:
 
 
 def _unfinished(found: Results) -> list[str]:
-    groups = [group for study in found.studies for group in study.groups.values()]
-    paths = sorted({str(run.path) for group in groups for run in group.unfinished})
+    paths = sorted({str(run.path) for group in found.groups for run in group.unfinished})
     text = (
         f"{several(len(paths), 'run')} unfinished ({some(paths)}): left out if the same arm has "
         "finished runs on the task, otherwise used up to the current step."
@@ -189,16 +187,16 @@ def _unfinished(found: Results) -> list[str]:
     return [text] if paths else []
 
 
-def _what_was_run(found: Results) -> Html:
+def _all_runs(found: Results) -> Html:
     labels = {
         run.path: (group.task, group.arm)
         for study in reversed(found.studies)
         for group in study.groups.values()
         for run in group.everything
     }
-    columns = [Column("task"), Column("arm"), Column("seed", "number"), Column("steps", "number")]
-    columns += [Column("planned", "number"), Column("seconds", "number"), Column("commit")]
-    columns += [Column(x, "long") for x in ("machine", "versions")]
+    columns = [Column("task"), Column("arm")]
+    columns += [*numeric("seed", "steps", "planned", "seconds"), Column("commit")]
+    columns += [Column("machine", "long"), Column("versions", "long")]
     columns += [Column("command", "long command"), Column("resumed", "long")]
     names = {path: labels.get(path) or _stray(run) for path, run in found.runs.items()}
     order = sorted(found.runs.values(), key=lambda run: (*names[run.path], run.config["seed"]))
@@ -220,7 +218,7 @@ def _run(run: Run, task: str, arm: str, found: Results) -> list[object]:
     return [
         task,
         arm,
-        Cell(config["seed"], config["seed"]),
+        config["seed"],
         Cell(f"{run.steps:,}{'' if found.finished(run) else ' (unfinished)'}", run.steps),
         Cell(f"{planned:,}", planned),
         Cell(f"{run.seconds:,.0f}", run.seconds),

@@ -6,17 +6,15 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disc import storage
+from disc.report.svg import short
 from disc.run import log
-from disc.study.statistics import trailing_mean
+from disc.study.statistics import Values, trailing_mean
 from disc.types import DiscError, printable
-
-Values = NDArray[np.float64]
 
 COLORS = (
     "#d1495b", "#30638e", "#edae49", "#3c8d5a", "#7b4b94",
@@ -34,45 +32,35 @@ def curves(paths: Sequence[Path], out: Path, metric: str | None = None) -> None:
     """
     check_name(out)
     figure, (axes,) = panels(1, 7.0)
-    for i, path in enumerate(paths):
+    for path, color in zip(paths, itertools.cycle(COLORS), strict=False):
         rows = _rows(path)
-        color, label = COLORS[i % len(COLORS)], _label(path) if len(paths) > 1 else "evaluated"
         if metric is not None:
             steps, values = column(rows, metric)
             if not len(steps):
                 raise DiscError(f"{path}: has no column {metric}.")
             axes.plot(steps, values, color=color, label=_label(path))
             continue
-        training = None if len(paths) > 1 else "training"
-        axes.plot(
-            *column(rows, "train/return"), color=color, alpha=0.3, linewidth=1, label=training
-        )
+        label, training = (_label(path), None) if len(paths) > 1 else ("evaluated", "training")
+        faint = {"color": color, "alpha": 0.3, "linewidth": 1, "label": training}
+        axes.plot(*column(rows, "train/return"), **faint)
         steps, evaluated = column(rows, "eval/return")
         if len(steps):
-            known = [row for row in rows if drawable(row, "eval/return")]
-            name = "eval/return_std"
-            spread = np.array([row[name] if drawable(row, name) else 0.0 for row in known])
+            known = dict(zip(*column(rows, "eval/return_std"), strict=True))
+            spread = np.array([known.get(step, 0.0) for step in steps])
             axes.plot(steps, evaluated, color=color, marker="o", markersize=3, label=label)
             shade(axes, steps, evaluated, spread, color)
     dress(axes, "", metric or "return")
     save(figure, out)
 
 
-class Diagnostic(NamedTuple):
-    """One panel of the diagnostics."""
-
-    metric: str
-    title: str
-
-
-DIAGNOSTICS = (
-    Diagnostic("is/rho_last", "Mean ρ' = 1 + |ρ − 1|, last epoch"),
-    Diagnostic("is/rho_d_last", "Mean ρ' of a dimension, last epoch"),
-    Diagnostic("is/vanished", "Share of samples without a gradient"),
-    Diagnostic("is/batches", "Batches in use"),
-    Diagnostic("is/effective_samples", "Effective share of the samples"),
-    Diagnostic("is/alpha", "Factor α_IS of the penalty"),
-)
+DIAGNOSTICS = {
+    "is/rho_last": "Mean ρ' = 1 + |ρ − 1|, last epoch",
+    "is/rho_d_last": "Mean ρ' of a dimension, last epoch",
+    "is/vanished": "Share of samples without a gradient",
+    "is/batches": "Batches in use",
+    "is/effective_samples": "Effective share of the samples",
+    "is/alpha": "Factor α_IS of the penalty",
+}  # the titles of panels
 
 
 def diagnostics(paths: Sequence[Path], out: Path) -> None:
@@ -87,18 +75,18 @@ def diagnostics(paths: Sequence[Path], out: Path) -> None:
     """
     check_name(out)
     runs = {_label(path): _rows(path) for path in paths}
-    shown = [x for x in DIAGNOSTICS if any(x.metric in row for y in runs.values() for row in y)]
+    shown = [x for x in DIAGNOSTICS if any(x in row for rows in runs.values() for row in rows)]
     if not shown:
         raise DiscError(
             "these runs have no importance weights to plot; only disc, ppo and ppo-amber do."
         )
     figure, grid = panels(3, 12.0, -(-len(shown) // 3))
-    for axes, (metric, title) in zip(grid, shown, strict=False):
+    for axes, metric in zip(grid, shown, strict=False):
         for (label, rows), color in zip(runs.items(), itertools.cycle(COLORS), strict=False):
             steps, values = column(rows, metric)
             if len(steps):
                 axes.plot(steps, trailing_mean(values, 10), color=color, label=label, linewidth=1.2)
-        dress(axes, title, "")
+        dress(axes, DIAGNOSTICS[metric], "")
     for axes in grid[len(shown) :]:
         axes.set_visible(False)
     save(figure, out)
@@ -128,7 +116,7 @@ def dress(axes: Any, title: str, ylabel: str) -> None:
     axes.set_title(title, fontsize="medium")
     axes.set_xlabel("environment steps")
     axes.set_ylabel(ylabel)
-    axes.xaxis.set_major_formatter(_thousands)
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small")
@@ -141,21 +129,9 @@ def save(figure: Any, out: Path) -> None:
 
 
 def column(rows: list[log.Row], name: str) -> tuple[Values, Values]:
-    """Steps and values of the rows that have a metric."""
-    known = [(row["step"], row[name]) for row in rows if drawable(row, name)]
-    return np.array([step for step, _ in known]), np.array([value for _, value in known])
-
-
-def drawable(row: log.Row, name: str) -> bool:
-    """Whether a row has a plottable value of a metric."""
-    return abs(row.get(name, math.nan)) < storage.DRAWN
-
-
-def _thousands(value: float, _: float) -> str:
-    """A number of steps as a tick label: 200k, 1M."""
-    if value >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}k" if value >= 1e3 else f"{value:g}"
+    """Steps and values of the rows with a plottable value of a metric."""
+    known = [row for row in rows if abs(row.get(name, math.nan)) < storage.DRAWN]
+    return np.array([row["step"] for row in known]), np.array([row[name] for row in known])
 
 
 def _rows(path: Path) -> list[log.Row]:

@@ -18,6 +18,8 @@ from disc.report.markup import (
     between,
     join,
     measured,
+    note,
+    numeric,
     several,
     table,
     tag,
@@ -117,51 +119,40 @@ def main_table(study: Study) -> Html:
     """Max average return of every arm on every task, and the number that reach the paper's."""
     found, paper = rows(study), bool(study.experiment.paper)
     columns = [Column("task"), Column("arm"), Column("verdict" if paper else "state", "verdict")]
-    columns += [Column("ours", "number"), Column("paper", "number")]
-    columns += [Column("95 % interval", "number")]
-    columns += [Column("last ten", "number"), Column("area", "number"), Column("seeds", "number")]
-    columns += [Column("steps", "number"), Column("best at", "number")]
-    caption = "Max average return, ± standard deviation over seeds"
-    drop = None if paper else columns.index(Column("paper", "number"))
-    cells = [_cells(row) for row in found]
-    if drop is not None:
-        columns = columns[:drop] + columns[drop + 1 :]
-        cells = [row[:drop] + row[drop + 1 :] for row in cells]
-    return join(
-        [
-            tag("p", tally(found)) if paper else "",
-            table(captioned(study, caption), columns, cells),
-            tag("p", _explained(paper), class_="note"),
-        ]
-    )
+    columns += numeric("ours", *(["paper"] if paper else []), "95 % interval", "last ten", "area")
+    columns += numeric("seeds", "steps", "best at")
+    caption = captioned(study, "Max average return, ± standard deviation over seeds")
+    shown = table(caption, columns, [_cells(row, paper) for row in found])
+    return join([tag("p", tally(found)) if paper else "", shown, note(_explained(paper))])
 
 
-def _cells(row: Row) -> list[Cell]:
+def _cells(row: Row, paper: bool) -> list[object]:
     group, judged = row.group, verdict(row)
+    arm = Cell(tag("span", group.arm, tag("small", REUSED_NOTHING)), group.arm)
     mark = tag("span", MARKS[judged.kind], class_="symbol", aria_hidden="true")
+    shown = [mark, f" {judged.text}", tag("small", judged.more) if judged.more else ""]
+    ours = [NOTHING] * 4
+    if row.ours:
+        best = measured(row.ours.value, row.ours.spread if row.seeds > 1 else None)
+        at = Cell(short(row.ours.step), row.ours.step)
+        ours = [best, measured(row.final), measured(row.area), at]
+    theirs = measured(row.paper[0], *row.paper[1:2]) if row.paper else NOTHING
     planned = f" of {group.seeds}" if row.seeds < group.seeds else ""
-    done = min((run.steps for run in group.runs), default=0)
     steps = Cell(short(group.steps), group.steps)
     if group.unfinished and not group.finished:
+        done = min(run.steps for run in group.runs)
         steps = Cell(f"{short(done)} of {short(group.steps)}", done)
-    shown = [mark, f" {judged.text}", tag("small", judged.more) if judged.more else ""]
-    order = list(MARKS).index(judged.kind)
     return [
-        Cell(group.task, group.task),
-        Cell(tag("span", group.arm, tag("small", REUSED_NOTHING)), group.arm)
-        if group.reused_nothing
-        else Cell(group.arm, group.arm),
-        Cell(tag("span", *shown, class_=f"is-{judged.kind}"), order),
-        measured(row.ours.value, row.ours.spread if row.seeds > 1 else None)
-        if row.ours
-        else NOTHING,
-        measured(row.paper[0], *row.paper[1:2]) if row.paper else NOTHING,
+        group.task,
+        arm if group.reused_nothing else group.arm,
+        Cell(tag("span", *shown, class_=f"is-{judged.kind}"), list(MARKS).index(judged.kind)),
+        ours[0],
+        *([theirs] if paper else []),
         between(row.interval),
-        measured(row.final) if row.ours else NOTHING,
-        measured(row.area) if row.ours else NOTHING,
+        *ours[1:3],
         Cell(f"{row.seeds}{planned}", row.seeds),
         steps,
-        Cell(short(row.ours.step), row.ours.step) if row.ours else NOTHING,
+        ours[3],
     ]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
-
-from numpy.typing import ArrayLike
 
 from disc.algos import ALGORITHMS
 from disc.envs.factory import Maker, Source
@@ -15,11 +14,11 @@ from disc.envs.pool import Environments, borrowed
 from disc.learning.algorithm import Algorithm
 from disc.learning.config import DEFAULT_PRESET, Preset
 from disc.policy.policies import Policy
-from disc.run import loop, saving, terminal
+from disc.run import loop, saving, sb3, terminal
 from disc.run.directory import OnNan, RunDirectory, check_on_nan
 from disc.run.resume import open_run
 from disc.run.training import CHECKPOINT_EVERY, EVAL_EVERY, Plan, Training, check_counts
-from disc.types import Floats, Metrics
+from disc.types import Metrics
 
 Callback = Callable[["Agent", Metrics], Any]
 """Called after every iteration with the agent and the row; returning False stops the run."""
@@ -29,14 +28,22 @@ class Agent:
     """An algorithm, an environment, and everything that is learned.
 
     Args:
-        env: a task's short name (`hopper`), a Gymnasium id, `package.module:factory`, an
-            environment, or a function that makes one.
+        env: a task's short name (`hopper`), a Gymnasium id, `package:Id-v0`,
+            `package.module:factory`, an environment, or a function that makes one.
         seed: all randomness derives from it.
-        num_envs: E; the horizon's N steps are split over them.
+        num_envs: E; the horizon's N steps are split over them. Off-policy, `steps_per_update` is
+            adapted if it is not given.
         threads: cores to use; all if None.
+        workers: where several environments are stepped: `threads` of this process, `processes`,
+            `ray`, or `ray:ADDRESS` of a cluster; found by a trial if None. Results do not depend
+            on it.
         env_kwargs: for making the environment.
         preset: where options that are not given come from: `paper`, or `recommended`.
+        *others: none; what other libraries take here is answered with an error.
         **options: the algorithm's options; see its `Config`.
+
+    Raises:
+        DiscError: an option is wrong, or the environment can't be used.
     """
 
     algorithm: ClassVar[Algorithm]
@@ -44,20 +51,25 @@ class Agent:
     def __init__(
         self,
         env: Source,
-        *,
+        *others: Any,
         seed: int = 0,
         num_envs: int = 1,
         threads: int | None = None,
+        workers: str | None = None,
         env_kwargs: dict[str, Any] | None = None,
         preset: Preset = DEFAULT_PRESET,
         **options: Any,
     ) -> None:
+        name, known = type(self).__name__, dataclasses.fields(self.algorithm.Config)
+        sb3.check_create(name, env, others)
+        sb3.check_options(name, options, [field.name for field in known])
         self.training = Training.create(
             self.algorithm,
             env,
             seed=seed,
             num_envs=num_envs,
             threads=threads,
+            workers=workers,
             env_kwargs=env_kwargs,
             preset=preset,
             options=options,
@@ -119,14 +131,14 @@ class Agent:
         return self.training.policy
 
     def predict(
-        self, observation: ArrayLike, deterministic: bool = True, clip: bool | None = None
-    ) -> tuple[Floats, None]:
+        self, observation: Any, deterministic: bool = True, clip: bool | None = None
+    ) -> tuple[Any, None]:
         """The action for one observation or a batch of them; see `Policy.predict`."""
         return self.policy.predict(observation, deterministic, clip)
 
     def learn(
         self,
-        steps: int,
+        steps: int | None = None,
         *,
         out: str | Path | None = None,
         eval_every: int = EVAL_EVERY,
@@ -135,6 +147,7 @@ class Agent:
         callbacks: Iterable[Callback] = (),
         on_nan: OnNan = "stop",
         progress: bool = True,
+        **others: Any,
     ) -> Self:
         """Train for `steps` more environment steps.
 
@@ -150,13 +163,17 @@ class Agent:
             on_nan: what to do if an update gives a NaN or an infinity: stop, or rollback to the
                 last checkpoint with half the step size (needs `out`).
             progress: show a progress bar on standard error.
+            **others: none; arguments of other libraries are answered with an error.
 
         Returns:
             The agent itself.
 
         Raises:
+            DiscError: an argument is wrong, or the environment is.
             KeyboardInterrupt: after Ctrl-C or SIGTERM, once the iteration is finished and saved.
         """
+        sb3.check_learn(type(self).__name__, steps, others)
+        assert steps is not None
         training = self.training
         check_counts(steps=steps)
         plan = Plan(training.state.step + int(steps), eval_every, eval_episodes, checkpoint_every)
@@ -200,8 +217,9 @@ class Agent:
         """
         file, source, options = saving.read_policy(cls.algorithm, path, env, options)
         agent = cls(source, **options)
-        agent.training.state = saving.read_networks(agent.training.state, file)
-        agent.training.loaded = True
+        training = agent.training
+        training.state = saving.read_networks(training.state, training.policy, file)
+        training.loaded = True
         return agent
 
 
@@ -239,6 +257,7 @@ def resume(
     *,
     env: Source | None = None,
     threads: int | None = None,
+    workers: str | None = None,
     on_nan: OnNan | None = None,
     callbacks: Iterable[Callback] = (),
     progress: bool = True,
@@ -251,12 +270,14 @@ def resume(
         env: the environment, for a run whose environment was an object or a function, or is made
             by a `package.module:factory` or from a path: a file can't choose what is imported.
         threads: cores to use; as when the run began if None.
+        workers: where several environments are stepped; as when the run began if None. May
+            differ: the results are the same.
         on_nan: see `Agent.learn`; as when the run began if None.
         callbacks: see `Agent.learn`.
         progress: show a progress bar on standard error.
     """
     say = partial(terminal.make_console(progress).print, markup=False)
-    training, plan, directory = open_run(Path(run), steps, env, threads, on_nan, say)
+    training, plan, directory = open_run(Path(run), steps, env, threads, workers, on_nan, say)
     kind = AGENTS[training.algorithm.NAME]
     agent = kind.__new__(kind)
     agent.training = training

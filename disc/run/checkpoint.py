@@ -38,6 +38,15 @@ class Checkpoint(NamedTuple):
     info: dict[str, Any]
 
     @property
+    def reset_step(self) -> int:
+        """The step of the last reset of the environments."""
+        envs, steps, _ = self.actions_since_reset.shape
+        found = self.info.get("reset_step", self.state.step - envs * steps)
+        if type(found) is not int:
+            raise TypeError(f"reset_step is {found!r}")
+        return found
+
+    @property
     def pending(self) -> Metrics | None:
         """The row of the last iteration, if it still has to be evaluated and recorded."""
         row = self.info.get("unscored")
@@ -54,7 +63,8 @@ def row_to_json(row: Metrics) -> dict[str, float | None]:
 def save(directory: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint; keep only it and the one before it."""
     state = checkpoint.state
-    arrays = {f"state/{name}": leaf for name, leaf in _leaves(state).items()}
+    leaves, _ = jax.tree_util.tree_flatten_with_path(without_replay(state))
+    arrays = {f"state/{jax.tree_util.keystr(path)}": np.asarray(leaf) for path, leaf in leaves}
     arrays |= {f"replay/{name}": array for name, array in pack(state.replay).items()}
     arrays |= {"environments/taken": checkpoint.actions_since_reset}
     arrays |= {"environments/where": checkpoint.observations}
@@ -117,7 +127,7 @@ def _check(found: Checkpoint, fresh: Any) -> None:
             raise ValueError(f"environments/ is {array.dtype} of shape {array.shape}")
     if state.seed != fresh.seed:
         raise ValueError(f"its seed is {state.seed}, not {fresh.seed}")
-    if state.step < envs * steps or state.iteration < 0:
+    if not 0 <= found.reset_step <= state.step or state.iteration < 0:
         raise ValueError(f"step {state.step} of iteration {state.iteration}")
     if not 0.0 <= float(found.info["elapsed"]) < math.inf:
         raise ValueError(f"{found.info['elapsed']} seconds")
@@ -152,15 +162,10 @@ def _files(directory: Path) -> list[Path]:
     return list(directory.glob("step_*.safetensors"))
 
 
-def _tree(state: Any) -> dict[str, Any]:
-    """The state's fields by name, without the replay, which is packed."""
+def without_replay(state: Any) -> dict[str, Any]:
+    """The state's fields by name, without the replay."""
     names = [field.name for field in dataclasses.fields(state) if field.name != "replay"]
     return {name: getattr(state, name) for name in names}
-
-
-def _leaves(state: Any) -> dict[str, Any]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(_tree(state))
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def _fits(stored: np.dtype[Any], blank: Any) -> bool:
@@ -185,7 +190,7 @@ def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
             return type(blank)(array.item())
         return jnp.array(array) if isinstance(blank, jax.Array) else np.array(array)
 
-    tree = jax.tree_util.tree_map_with_path(place, _tree(fresh))
+    tree = jax.tree_util.tree_map_with_path(place, without_replay(fresh))
     prefix = "replay/"
     packed = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
     return dataclasses.replace(fresh, **tree, replay=unpack(packed, fresh.replay))
@@ -194,10 +199,11 @@ def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
 PART = 10_000
 """Rows that are compared or copied at a time, as a replay may fill most of the memory."""
 
+AnyReplay = BatchReplay | ChunkReplay | TransitionReplay
 Replay = TypeVar("Replay", BatchReplay, ChunkReplay, TransitionReplay)
 
 
-def pack(replay: BatchReplay | ChunkReplay | TransitionReplay) -> dict[str, np.ndarray[Any, Any]]:
+def pack(replay: AnyReplay) -> dict[str, np.ndarray[Any, Any]]:
     """The replay as arrays for a file.
 
     Empty slots are left out, and next observations that equal the observation of the following row,
@@ -257,10 +263,7 @@ def _place(replay: Replay, part: dict[str, jax.Array], start: int) -> Replay:
     return replay._replace(**{name: place(name, rows) for name, rows in part.items()})
 
 
-def _check_replay(
-    arrays: Mapping[str, np.ndarray[Any, Any]],
-    empty: BatchReplay | ChunkReplay | TransitionReplay,
-) -> None:
+def _check_replay(arrays: Mapping[str, np.ndarray[Any, Any]], empty: AnyReplay) -> None:
     """Raise if the arrays do not fit, before anything is overwritten."""
     filled, jumps = len(arrays["observation"]), arrays["jump_row"]
     wanted: dict[str, tuple[Any, ...]] = {

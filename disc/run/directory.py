@@ -6,7 +6,6 @@ config.json · progress.csv · events · checkpoints/ · policy.disc
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import shlex
@@ -19,7 +18,9 @@ import numpy as np
 
 from disc import host, storage
 from disc.envs.factory import Maker
-from disc.run import checkpoint, log, saving
+from disc.envs.pool import check_workers
+from disc.run import checkpoint, lock, log, saving
+from disc.run.lock import Lock
 from disc.run.training import Plan, Training, check_counts, due
 from disc.types import DiscError, Metrics
 
@@ -45,7 +46,7 @@ class RunDirectory:
         self.saved_step: int | None = None
         self.saved_pending = False  # the checkpoint has a row that is not evaluated yet
         self.purge_step: int | None = None
-        self.lock: int | None = None
+        self.lock: Lock | None = None
 
     @classmethod
     def create(cls, path: Path, training: Training, plan: Plan, on_nan: OnNan) -> RunDirectory:
@@ -63,6 +64,7 @@ class RunDirectory:
             "seed": training.seed,
             "num_envs": training.num_envs,
             "threads": training.threads,
+            "workers": training.workers,
             "plan": dataclasses.asdict(plan),
             "on_nan": on_nan,
             "preset": training.preset,
@@ -76,7 +78,7 @@ class RunDirectory:
         try:
             text = json.dumps(config, indent=2) + "\n"
             path.mkdir(parents=True, exist_ok=True)
-            directory.lock = _lock(path)
+            directory.lock = Lock.take(path)
             check_free(path)  # another process may have been faster
             for leftover in leftovers(path):
                 leftover.unlink()
@@ -94,7 +96,7 @@ class RunDirectory:
         """
         directory = cls(path, read_config(path))
         _check_links(path)
-        directory.lock = _lock(path)
+        directory.lock = Lock.take(path)
         for leftover in path.glob("**/.*.part"):
             leftover.unlink()  # of a process that was killed while it wrote
         return directory
@@ -170,6 +172,8 @@ class RunDirectory:
         """
         actions = training.env.actions_since_reset
         shape = (training.num_envs, 0, training.env.spec.action_size)
+        past = training.env.past
+        own = past.step != training.state.step - training.num_envs * past.length
         contents = checkpoint.Checkpoint(
             training.state,
             np.concatenate(actions, axis=1) if actions else np.zeros(shape, np.float32),
@@ -179,6 +183,7 @@ class RunDirectory:
                 "elapsed": training.elapsed,
                 "unscored": training.pending and checkpoint.row_to_json(training.pending),
                 "versions": host.versions(),
+                **({"reset_step": past.step} if own else {}),
             },
         )
         with self._writing():
@@ -196,6 +201,7 @@ class RunDirectory:
             step = self.saved_step
             saved = "not saved yet" if step is None else f"saved up to step {step:,}"
             args = Maker(self.config["env"], self.config["env_kwargs"]).cli_args
+            args += worker_args(self.config.get("workers"))
             raise DiscError(
                 f"{self.path}: can't be written ({error.strerror or error}); the run is {saved}. "
                 f"Fix that and resume with `{resume_command(self.path, args)}`."
@@ -207,7 +213,7 @@ class RunDirectory:
             self.events.close()
             self.events = None
         if self.lock is not None:
-            os.close(self.lock)
+            self.lock.release()
             self.lock = None
 
 
@@ -221,24 +227,9 @@ def _check_links(path: Path) -> None:
             )
 
 
-def _lock(path: Path) -> int | None:
-    """Lock a directory until the returned descriptor is closed or the process ends.
-
-    Raises:
-        DiscError: another process has locked it.
-    """
-    number = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(number)
-        raise DiscError(
-            f"{path}: is locked by another process; wait for it, or choose another --out."
-        ) from error
-    except OSError:  # a file system without locks
-        os.close(number)
-        return None
-    return number
+def worker_args(workers: str | None) -> list[str]:
+    """The arguments that name workers to `disc resume`, if a file may not choose them."""
+    return ["--workers", workers] if workers is not None and ":" in workers else []
 
 
 def resume_command(path: Path, cli_args: Iterable[str]) -> str:
@@ -251,9 +242,16 @@ def leftovers(path: Path) -> Iterable[Path]:
     return path.glob(".config.json.*.part")
 
 
+def is_free(path: Path) -> bool:
+    """Whether nothing is there, or a directory that is empty except for what a kill left."""
+    if not path.exists():
+        return True
+    return path.is_dir() and not {*path.iterdir()} - {*leftovers(path), path / lock.FILE}
+
+
 def check_free(path: Path) -> None:
     """Refuse a directory that is not empty, or can't be written to."""
-    if path.exists() and (not path.is_dir() or {*path.iterdir()} - {*leftovers(path)}):
+    if not is_free(path):
         raise DiscError(
             f"{path}: already exists; choose another --out, or resume it with `disc resume {path}`."
         )
@@ -290,6 +288,7 @@ def _check_config(config: Any) -> None:
     if None in counts.values():
         raise TypeError("a number is missing")
     check_counts(**counts)
+    check_workers(config.get("workers"))
     for name in ("resumed", "rollbacks"):
         entries = config.get(name, [])
         if not isinstance(entries, list) or not all(isinstance(x, dict) for x in entries):

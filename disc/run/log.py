@@ -98,15 +98,8 @@ def tail(path: Path) -> list[Row]:
             file.seek(start)
             lines = file.read().split(b"\n")[:-1]  # without a newline a row is incomplete
             lines = lines if start == len(head) else lines[1:]  # the first may be cut off
-    except OSError:
-        return []
-    try:
-        columns = head.decode().strip().split(",")
-        cells = [line.decode().strip().split(",") for line in lines]
-        whole = [row for row in cells if len(row) == len(columns)]
-        rows = [{n: float(x) for n, x in zip(columns, row, strict=True) if x} for row in whole]
-        return [row for row in rows if 0 <= row.get("step", -1.0) <= LAST_STEP]
-    except ValueError:  # a resumed run rewrites its record
+        return list(_rows(line.decode() for line in (head, *lines)))
+    except (OSError, ValueError):  # for example while a resumed run rewrites its record
         return []
 
 

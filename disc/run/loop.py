@@ -88,9 +88,11 @@ def begin(training: Training, plan: Plan, directory: RunDirectory | None) -> Non
 
 
 def announce(training: Training, plan: Plan, say: Callable[[str], None]) -> None:
-    """Report the size of the replay, and a run that is too short to learn."""
+    """Report sizes that follow from other options, and a run that is too short to learn."""
     replay = sum(array.nbytes for array in training.state.replay)
     say(f"The replay takes {host.size(replay)} of memory.")
+    if training.num_envs > 1 and (text := training.config.rounds(training.num_envs)):
+        say(text)
     if plan.steps <= (first := training.config.unlearned):
         say(
             f"Nothing will be learned: the first {first:,} steps are random; give more steps, or "
@@ -116,7 +118,10 @@ def train(
     while training.state.step < plan.steps or training.pending is not None:
         start = time.perf_counter()
         if training.pending is None:
+            training.env.remaining = plan.steps - training.state.step
             training.pending = advance(training, plan)
+            for note in training.env.take_notes():
+                reporter.say(note)
         row, step = training.pending, training.state.step
         before = step - training.config.horizon
         updated = time.perf_counter()
@@ -152,7 +157,7 @@ def advance(training: Training, plan: Plan) -> Metrics:
     if plan.saves(begun.step, training.state.step):
         training.renew_episodes()
     elif not plan.checkpoint_every:
-        training.env.actions_since_reset.clear()  # no checkpoint needs them
+        training.env.forget()  # no checkpoint needs the actions
     names = ("time/elapsed", "eval/return", "eval/return_std", "eval/length")
     return {
         "step": training.state.step,

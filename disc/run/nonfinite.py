@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from disc import storage
+from disc.run.checkpoint import without_replay
 from disc.types import DiscError, Measured, Rollout
 
 NAMED = 4  # arrays that the message names; the file names all
@@ -68,7 +69,7 @@ def check_state(measured: Measured, state: Any, rollout: Rollout) -> None:
     Raises:
         NonFinite: a value is NaN or infinite.
     """
-    leaves = [x for _, x in _floats(_fields(state))]
+    leaves = [x for _, x in _floats(without_replay(state))]
     if not bool(_all_finite(leaves)):
         raise NonFinite(state.step, describe(measured, state, rollout))
 
@@ -76,12 +77,6 @@ def check_state(measured: Measured, state: Any, rollout: Rollout) -> None:
 @jax.jit
 def _all_finite(leaves: list[jax.Array | float]) -> jax.Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-
-
-def _fields(state: Any) -> dict[str, Any]:
-    """The fields of a state without the replay."""
-    names = [field.name for field in fields(state) if field.name != "replay"]
-    return {name: getattr(state, name) for name in names}
 
 
 def _floats(tree: Any) -> list[tuple[Any, Any]]:
@@ -102,7 +97,7 @@ def describe(measured: Measured, state: Any, rollout: Rollout) -> dict[str, Any]
     values = {name: float(measured[name]) for name in MEASURED if name in measured}
     networks = _floats(state.parameters())
     known = {id(x) for _, x in networks}
-    rest = [(path, x) for path, x in _floats(_fields(state)) if id(x) not in known]
+    rest = [(path, x) for path, x in _floats(without_replay(state)) if id(x) not in known]
     arrays = {}
     for path, leaf in [*networks, *rest]:
         wrong = ~np.isfinite(np.asarray(leaf))

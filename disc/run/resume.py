@@ -28,6 +28,7 @@ def open_run(
     steps: int | None,
     env: Source | None,
     threads: int | None,
+    workers: str | None,
     on_nan: OnNan | None,
     say: Say,
 ) -> tuple[Training, Plan, RunDirectory]:
@@ -38,6 +39,7 @@ def open_run(
         steps: total steps; as planned if None.
         env: the environment, if the directory may not choose it.
         threads: cores; as before if None.
+        workers: where environments are stepped; as before if None.
         on_nan: as before if None.
         say: receives what the user should know.
 
@@ -46,7 +48,7 @@ def open_run(
     """
     directory = RunDirectory.open(run)
     try:
-        training, plan = _open(directory, steps, env, threads, say)
+        training, plan = _open(directory, steps, env, threads, workers, say)
         if on_nan is not None:
             check_on_nan(on_nan, written=True)
             directory.config["on_nan"] = on_nan
@@ -59,10 +61,16 @@ def open_run(
 
 
 def _open(
-    directory: RunDirectory, steps: int | None, env: Source | None, threads: int | None, say: Say
+    directory: RunDirectory,
+    steps: int | None,
+    env: Source | None,
+    threads: int | None,
+    workers: str | None,
+    say: Say,
 ) -> tuple[Training, Plan]:
     run, config = directory.path, directory.config
     maker = _maker(directory, env, say)
+    workers = _workers(directory, workers)
     check_counts(steps=steps, threads=threads)
     plan = dataclasses.replace(directory.plan, steps=steps or directory.plan.steps)
     if config["algorithm"] not in ALGORITHMS:
@@ -74,6 +82,7 @@ def _open(
         seed=config["seed"],
         num_envs=config["num_envs"],
         threads=threads or config["threads"],
+        workers=workers,
         env_kwargs=dict(maker.kwargs),
         preset=config.get("preset", OLD_PRESET),
         options=stored_options(algorithm, config["config"]),
@@ -110,12 +119,28 @@ def _maker(directory: RunDirectory, env: Source | None, say: Say) -> Maker:
     return Maker(env, kwargs)
 
 
+def _workers(directory: RunDirectory, workers: str | None) -> str | None:
+    """The workers that the user named, or else the run's, if that connects to nothing.
+
+    Raises:
+        DiscError: the run's are at an address, which an untrusted file must not choose.
+    """
+    recorded = directory.config.get("workers")
+    if workers is None and recorded is not None and ":" in recorded:
+        raise DiscError(
+            f"{directory.path}: its workers were {recorded}, and an address is not for a file to "
+            f"choose; add `--workers {shlex.quote(recorded)}` (in Python workers={recorded!r}) if "
+            "you trust it, or choose other workers."
+        )
+    return workers or recorded
+
+
 def restore(training: Training, found: checkpoint.Checkpoint, say: Say) -> None:
     """Put a run and its environments where a checkpoint was taken."""
     training.state, training.elapsed = found.state, float(found.info["elapsed"])
     training.pending = found.pending
     actions = found.actions_since_reset
-    training.env.reset(training.seed, training.state.step - actions.shape[0] * actions.shape[1])
+    training.env.reset(training.seed, found.reset_step)
     training.started = True
     if actions.size:
         say(f"Repeating {actions[..., 0].size:,} steps to restore the episode …")

@@ -18,6 +18,7 @@ from disc.learning.algorithm import Algorithm
 from disc.learning.config import OLD_PRESET, make_config, stored_options
 from disc.policy import file as policy_file
 from disc.policy.file import PolicyFile
+from disc.policy.policies import Policy, choices_of
 from disc.run import log
 from disc.run.training import Training
 from disc.types import DiscError
@@ -63,9 +64,9 @@ def _named(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(path: tuple[Any, ...]) -> str:
-    """A layer's number stands behind the name of its array; the word `mean` is left out."""
+    """A layer's number follows the name of its array; `mean` and `logits` are left out."""
     words = [jax.tree_util.keystr((key,), simple=True) for key in path]
-    words = [word for word in words if word != "mean"]
+    words = [word for word in words if word not in ("mean", "logits")]
     if len(words) > 2 and words[-2].isdigit():
         words[-2:] = [f"{words[-1]}_{words[-2]}"]
     return "/".join(words)
@@ -110,9 +111,20 @@ def read_policy(
     return file, env, options
 
 
-def read_networks(state: Any, file: PolicyFile) -> Any:
-    """A fresh state with the networks and statistics of a policy file."""
+def read_networks(state: Any, acting: Policy, file: PolicyFile) -> Any:
+    """A fresh state with the networks and statistics of a policy file.
+
+    Args:
+        state: an initial state.
+        acting: its policy.
+        file: the policy file.
+
+    Raises:
+        DiscError: the networks do not fit the state, or are not all finite.
+    """
     tensors, info = file.tensors, file.info
+    if choices_of(acting) != choices_of(file.policy):
+        raise DiscError("the policy file's networks do not fit this environment and options.")
 
     def place(path: Any, blank: jax.Array) -> jax.Array:
         array = tensors.get(_name(path))

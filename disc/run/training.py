@@ -10,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 
 from disc import host
+from disc.algos import check_actions
 from disc.envs.factory import Maker, Source
-from disc.envs.pool import Environments
+from disc.envs.pool import Environments, check_workers
 from disc.learning import normalize
 from disc.learning.algorithm import Algorithm
 from disc.learning.config import Preset, make_config
@@ -102,6 +103,7 @@ class Training:
         seed: int,
         num_envs: int,
         threads: int | None,
+        workers: str | None = None,
         env_kwargs: Mapping[str, Any] | None,
         preset: Preset,
         options: dict[str, Any],
@@ -111,16 +113,18 @@ class Training:
         Raises:
             DiscError: an option is wrong, or the environment can't be used.
         """
-        config = make_config(algorithm, options, preset)
         check_counts(seed=seed, num_envs=num_envs, threads=threads)
-        seed, num_envs = int(seed), int(num_envs)
+        check_workers(workers)
+        maker = Maker(source, env_kwargs or {})
+        seed, num_envs = int(seed), maker.num_envs(int(num_envs))
+        config = make_config(algorithm, options, preset, num_envs)
         config.check_num_envs(num_envs)
         threads = threads or host.available_cores()
         host.configure_jax(threads)
         host.forget_programs()
-        maker = Maker(source, env_kwargs or {})
         config = config.for_task(maker.name)
-        env = Environments(maker, num_envs)
+        env = Environments(maker, num_envs, workers)
+        check_actions(algorithm, env.spec, maker.name)
         state = algorithm.init(config, env.spec, num_envs, seed)
         return cls(algorithm, maker, threads, preset, config, env, state)
 
@@ -132,13 +136,20 @@ class Training:
     @property
     def num_envs(self) -> int:
         """E."""
-        return len(self.env.lanes)
+        return self.env.count
+
+    @property
+    def workers(self) -> str | None:
+        """Where the environments are stepped, if that was chosen."""
+        return self.env.workers
 
     @property
     def policy(self) -> Policy:
         """The current policy, in numpy."""
         if self._policy is None or self._policy[0] is not self.state:
             acting = self.algorithm.act(self.config, self.env.spec, self.state)
+            if not self.env.layout.plain:
+                acting = replace(acting, layout=self.env.layout)
             self._policy = (self.state, acting)
         return self._policy[1]
 

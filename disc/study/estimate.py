@@ -5,6 +5,7 @@ Each trial runs `python -m disc.study.estimate CELL` in a separate process.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -14,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from disc.study.local import end_with
-from disc.study.spec import Cell
+from disc.study.local import ONE_CORE, end_with
+from disc.study.spec import Arm, Cell
 from disc.study.sweep import Status
 
 SECONDS = 5.0  # of training, after the first iterations, which compile
@@ -39,55 +40,39 @@ def estimate(
     """
     paces: dict[tuple[str, str], Pace | None] = {}
     tried: dict[tuple[str, str], Cell] = {}
-    seen: dict[tuple[str, str], float] = {}
     for status in found:
-        kind = (status.cell.task, status.cell.arm.name)
-        if status.step > 0.2 * status.cell.steps and status.rows[-1].get("time/elapsed"):
-            seen[kind] = status.rows[-1]["time/elapsed"] / status.step
+        cell, elapsed = status.cell, status.rows[-1].get("time/elapsed") if status.rows else None
+        if status.step > 0.2 * cell.steps and elapsed:
+            paces[cell.kind] = Pace(elapsed / status.step, 0.0)  # evaluations are included
         elif not status.done:
-            tried.setdefault(kind, status.cell)
-    kinds = [kind for kind in tried if kind not in seen]
+            tried.setdefault(cell.kind, cell)
+    kinds = [kind for kind in tried if kind not in paces]
     for first in range(0, len(kinds), jobs):
         some = kinds[first : first + jobs]
         names = ", ".join(f"{arm} on {task}" for task, arm in some)
         tell(f"Timing {names} ({first + len(some)} of {len(kinds)}) …")
         tries = [(kind, _start(tried[kind])) for kind in some]
         paces |= {kind: _finish(process) for kind, process in tries}
-    return {status.cell: _seconds(status, paces, seen) for status in found if not status.done}
+    left = [status for status in found if not status.done]
+    return {status.cell: _seconds(status, paces[status.cell.kind]) for status in left}
 
 
-def _seconds(
-    status: Status,
-    paces: dict[tuple[str, str], Pace | None],
-    seen: dict[tuple[str, str], float],
-) -> float | None:
-    cell = status.cell
-    left, kind = max(0, cell.steps - status.step), (cell.task, cell.arm.name)
-    if kind in seen:
-        return left * seen[kind]
-    pace = paces.get(kind)
+def _seconds(status: Status, pace: Pace | None) -> float | None:
     if pace is None:
         return None
-    evaluations = left / cell.eval_every if cell.eval_every else 0.0
+    left, every = max(0, status.cell.steps - status.step), status.cell.eval_every
+    evaluations = left / every if every else 0.0
     return left * pace.step + evaluations * pace.evaluation
 
 
 def _start(cell: Cell) -> subprocess.Popen[str]:
-    encoded = json.dumps([cell.task, cell.arm._asdict(), cell.seed, cell.anneal_steps])
-    one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    encoded = json.dumps(dataclasses.astuple(cell))
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "disc.study.estimate",
-            encoded,
-            str(cell.eval_episodes),
-            str(os.getpid()),
-        ],
+        [sys.executable, "-m", "disc.study.estimate", encoded, str(os.getpid())],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, **one},
+        env={**os.environ, **ONE_CORE},
     )
 
 
@@ -107,7 +92,8 @@ def measure(cell: Cell) -> Pace:
     from disc.run.agent import AGENTS
 
     options = dict(cell.options)
-    config = make_config(AGENTS[cell.arm.algorithm].algorithm, options, cell.arm.preset)
+    arm = cell.arm
+    config = make_config(AGENTS[arm.algorithm].algorithm, options, arm.preset, arm.num_envs)
     if hasattr(config, "random_steps"):
         options["random_steps"] = config.horizon  # else nothing would be learned in a trial
     marks: list[tuple[int, float]] = []
@@ -137,11 +123,9 @@ def measure(cell: Cell) -> Pace:
 
 def main() -> None:
     """Measure the cell on the command line and print the result."""
-    from disc.study.spec import Arm
-
-    end_with(int(sys.argv[3]))
-    task, arm, seed, anneal = json.loads(sys.argv[1])
-    cell = Cell(task, Arm(**arm), seed, 1, anneal, 1, int(sys.argv[2]), 0)
+    end_with(int(sys.argv[2]))
+    task, arm, *rest = json.loads(sys.argv[1])
+    cell = Cell(task, Arm(*arm), *rest)
     print(json.dumps(measure(cell)))
 
 

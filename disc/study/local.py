@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import signal
 import subprocess
@@ -14,12 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from filelock import lock_descriptor
+
 from disc import storage
 from disc.run import log as run_log
 from disc.study.sweep import LOGS, Job, Status, cli_args
 from disc.types import DiscError
 
-SYSTEM = ctypes.CDLL(None)  # loaded here, as loading right after a fork is unsafe
+ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Variables with which matrix products use one core, so that processes do not compete."""
+# Loaded here, as loading right after a fork is unsafe.
+SYSTEM = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Process:
@@ -45,7 +49,7 @@ class Process:
 
     def stop(self, now: bool = False) -> None:
         """Ask it to save and stop, or kill it now."""
-        self.process.send_signal(signal.SIGKILL if now else signal.SIGTERM)
+        self.process.kill() if now else self.process.terminate()
 
     def last_output(self) -> str:
         """The last line of its log."""
@@ -55,33 +59,33 @@ class Process:
 def claim(log: IO[str], directory: Path) -> None:
     """Lock a run's log; its process inherits the lock and holds it until it exits.
 
+    Not on Windows, where locks are not inherited, and a locked file can't be written to by others.
+    The lock of the run directory remains.
+
     Raises:
         DiscError: a process of another sweep holds the lock.
     """
+    if os.name == "nt":
+        return
     try:
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise DiscError(f"{directory}: is locked by another sweep.") from error
+        taken = lock_descriptor(log.fileno(), blocking=False)
     except OSError:
         return  # a file system without locks
+    if not taken:
+        raise DiscError(f"{directory}: is locked by another sweep.")
 
 
-def launch(
-    cli_args: list[str], log: IO[str], directory: Path | None = None
-) -> subprocess.Popen[bytes]:
+def launch(cli_args: list[str], log: IO[str]) -> subprocess.Popen[bytes]:
     """Start a process that runs `disc` with these arguments.
 
-    It ignores Ctrl-C, as its parent asks it to stop, and is killed if its parent dies. Matrix
-    products use one core, so that parallel processes do not compete for all cores.
+    It ignores Ctrl-C, as its parent asks it to stop, and is killed if its parent dies.
     """
-    one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "disc", *cli_args],
         stdout=log,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
-        cwd=directory,
-        env={**os.environ, **one},
+        env={**os.environ, **ONE_CORE},
         start_new_session=True,
         preexec_fn=partial(end_with, os.getpid()) if sys.platform == "linux" else None,
     )
@@ -89,7 +93,7 @@ def launch(
 
 def end_with(parent: int) -> None:
     """Kill this process when its parent dies, so that it does not block the next sweep."""
-    if sys.platform == "linux":
+    if SYSTEM is not None:
         SYSTEM.prctl(1, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the call above
         os._exit(1)

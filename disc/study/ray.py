@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 import threading
 import time
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from disc import host as disc_host
 from disc import storage
+from disc.envs.ray import PATIENCE, connect
+from disc.host import software
 from disc.run import checkpoint
 from disc.run import log as run_log
 from disc.study.local import Process, claim, last_line
@@ -30,7 +30,6 @@ from disc.study.sweep import LOGS, Status, status
 from disc.types import DiscError
 
 LOOK = 1.0  # seconds between checks of a process
-PATIENCE = 10.0  # seconds for a machine to answer
 LOSSES = 20  # machines that may be lost while running a cell before it counts as failed
 PASSED_ON = ("DISC_", "JAX_", "MUJOCO_", "PYTHONPATH", "XLA_")  # variables passed to runs
 Files = dict[str, np.ndarray[Any, Any]]  # bytes, by path within a sweep's directory
@@ -106,14 +105,6 @@ class Runner:
             self.job.process.wait()
         if now and self.own is not None:
             self.own.cleanup()
-
-
-def software() -> set[str]:
-    """Everything that affects results: a checksum of the source, and versions of dependencies."""
-    files = sorted(Path(__file__).parents[1].rglob("*.py"))
-    sources = b"".join(path.read_bytes() for path in files)
-    versions = {**disc_host.versions(), "disc with the checksum": f"{zlib.crc32(sources):08x}"}
-    return {f"{name} {version}" for name, version in versions.items()}
 
 
 def checkpoints(root: Path, run: Path) -> tuple[str, ...]:
@@ -227,18 +218,7 @@ class Cluster:
     @classmethod
     def connect(cls, address: str, jobs: int | None, share: bool = True) -> Cluster:
         """Connect to the cluster at an address; raises a `DiscError` if that fails."""
-        try:
-            import ray
-        except ImportError as error:
-            raise DiscError("--ray needs Ray: pip install 'disc-rl[ray]'.") from error
-        try:
-            host, _, port = address.rpartition(":")
-            if port.isdigit():  # Ray would retry for minutes
-                socket.create_connection((host, int(port)), PATIENCE).close()
-            ray.init(address=address, log_to_driver=False, logging_level=40)
-        except Exception as error:
-            why = f"can't connect to a Ray cluster at {address} ({' '.join(str(error).split())})"
-            raise DiscError(f"{why}; `ray start --head` starts one.") from error
+        ray = connect(address, "--ray")
         actor = ray.remote(num_cpus=1, max_restarts=LOSSES, scheduling_strategy="SPREAD")(Runner)
         return cls(ray, actor, jobs, share)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 import re
 import tomllib
 from collections import Counter
@@ -87,11 +86,16 @@ class Cell:
         return Path(plain(self.task), f"{self.arm.name}_seed{self.seed}")
 
     @property
+    def kind(self) -> tuple[str, str]:
+        """What its speed depends on: the task and the arm's name."""
+        return self.task, self.arm.name
+
+    @property
     def options(self) -> dict[str, Any]:
         """Options of its algorithm, including the learning rate's `anneal_steps` if it has one."""
         fields = {x.name for x in dataclasses.fields(ALGORITHMS[self.arm.algorithm].Config)}
         own = {"anneal_steps": self.anneal_steps} if "anneal_steps" in fields else {}
-        return {**own, **self.arm.options, **own}
+        return {**self.arm.options, **own}
 
     def command(self, root: Path) -> list[str]:
         """The arguments of `disc` that start this run."""
@@ -99,7 +103,7 @@ class Cell:
         args += ["--steps", str(self.steps), "--threads", "1", "--out", str(root / self.path)]
         args += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
         args += ["--checkpoint-every", str(self.checkpoint_every)]
-        args += ["--preset", self.arm.preset]
+        args += ["--preset", self.arm.preset, "--no-check"]
         if self.arm.num_envs != 1:
             args += ["--num-envs", str(self.arm.num_envs)]
         for name, value in self.options.items():
@@ -134,7 +138,8 @@ class Cell:
         ]
 
     def _config(self, options: dict[str, Any], preset: str) -> Any:
-        config = make_config(ALGORITHMS[self.arm.algorithm], options, preset)
+        algorithm, num_envs = ALGORITHMS[self.arm.algorithm], self.arm.num_envs
+        config = make_config(algorithm, options, preset, num_envs)
         return config.for_task(Maker(self.task).name).for_steps(self.anneal_steps)
 
 
@@ -263,7 +268,7 @@ def find(name: str) -> Experiment:
 
 
 def read(path: Path) -> Experiment:
-    """The experiment in a file.
+    """The experiment in a TOML file.
 
     Raises:
         DiscError: it can't be read, or an entry is invalid, which the message names.
@@ -273,8 +278,9 @@ def read(path: Path) -> Experiment:
     except (OSError, RecursionError, ValueError) as error:
         raise DiscError(f"{path}: can't be read ({error}).") from error
     try:
-        found = _experiment(path.stem, contents)
-        check(found)
+        every = (arm for given in _tables(contents, "arms") for arm in _expand(given))
+        found = _experiment(path.stem, contents, list(itertools.islice(every, ARMS + 1)))
+        _check_names(found)
         return found
     except DiscError as error:
         raise DiscError(f"{path}: {error}") from error
@@ -282,58 +288,118 @@ def read(path: Path) -> Experiment:
         raise DiscError(f"{path}: can't be read as an experiment ({error}).") from error
 
 
-def _experiment(name: str, contents: dict[str, Any]) -> Experiment:
+def from_json(text: str, path: Path) -> Experiment:
+    """Parse the output of `as_json`, possibly of an older version.
+
+    Names of directories depend on the options of arms, so these are kept as they are. Steps,
+    figures and the paper's numbers may be of tasks and arms that were left out.
+
+    Raises:
+        DiscError: an entry is invalid.
+    """
+    try:
+        contents = storage.parse(text)
+        name, scale, cut = (
+            contents.pop("name"),
+            contents.pop("scale", 1.0),
+            contents.pop("cut", None),
+        )
+        contents["figures"] = [
+            {n: x for n, x in figure.items() if (n, x) not in (("line", None), ("arms", []))}
+            for figure in contents["figures"]
+        ]
+        arms = [_arm({"preset": OLD_PRESET, **given}) for given in _tables(contents, "arms")]
+        found = _experiment(_typed("name", name, str), contents, arms)
+        check_counts(steps=cut)
+        if not 0.0 < _typed("scale", scale, float) <= 1.0:
+            raise DiscError(f"scale must be above 0 and at most 1, not {scale!r}.")
+        return replace(found, scale=scale, cut=cut)
+    except (DiscError, *storage.MALFORMED) as error:
+        why = str(error).removesuffix(".")
+        raise DiscError(f"{path}: can't be read as an experiment ({why}).") from error
+
+
+def _experiment(name: str, contents: dict[str, Any], arms: Sequence[Arm]) -> Experiment:
+    """The experiment with these arms and the other entries of a file, all of them checked."""
     known = {x.name for x in dataclasses.fields(Experiment)} - {"name", "scale", "cut"}
     for key in contents:
         if key not in known:
             raise DiscError(f"there is no {key!r} in an experiment; choose from {_list(known)}.")
-    arms = tuple(arm for given in _tables(contents, "arms") for arm in _arms(given))
     if not arms:
         raise DiscError("has no [[arms]]; add at least one, with an algo.")
     if not contents.get("tasks"):
         raise DiscError('has no tasks; add a list, such as tasks = ["hopper"].')
     tasks = _several("tasks", contents["tasks"], str)
-    _check_apart(arms, tasks)
     steps = _by_task(contents, "steps", tasks, {n: task.steps for n, task in TASKS.items()})
-    labels = [arm.label for arm in arms]
     counts = ("eval_every", "eval_episodes", "checkpoint_every")
-    seeds = _several("seeds", contents.get("seeds", list(range(5))), int)
-    for seed in seeds:
-        check_counts(seed=seed)
-    figures = tuple(_figure(given, labels) for given in _tables(contents, "figures"))
-    return Experiment(
+    found = Experiment(
         name=name,
         title=_typed("title", contents.get("title", name), str),
-        arms=arms,
+        arms=tuple(arms),
         tasks=tasks,
-        seeds=seeds,
+        seeds=_several("seeds", contents.get("seeds", list(range(5))), int),
         steps=steps,
         anneal_steps=_by_task(contents, "anneal_steps", tasks, steps),
         table=_typed("table", contents.get("table", True), bool),
-        figures=figures or (Figure("Learning curves"),),
-        paper=_paper(contents.get("paper", {}), labels, tasks),
+        figures=tuple(map(_figure, _tables(contents, "figures"))) or (Figure("Learning curves"),),
+        paper=_paper(contents.get("paper", {})),
         note=_typed("note", contents.get("note", ""), str),
         **{count: _count(count, contents[count]) for count in counts if count in contents},
     )
+    for seed in found.seeds:
+        check_counts(seed=seed)
+    _check_runs(found)
+    return found
 
 
-def _check_apart(arms: Sequence[Arm], tasks: Sequence[str]) -> None:
-    """Raise a `DiscError` if arms share labels, or different runs share directories."""
-    for one, other in itertools.combinations(arms, 2):
-        if one.label == other.label:
-            raise DiscError(f"two arms have the label {one.label!r}.")
-        if one.name == other.name and one[1:] != other[1:]:
-            both = f"the arms {one.label!r} and {other.label!r}"
-            raise DiscError(f"{both} would share the directories {one.name}_seed….")
-    for first, second in itertools.combinations(tasks, 2):
-        if plain(first) == plain(second):
-            raise DiscError(f"{first!r} and {second!r} would share the directory {plain(first)}.")
+def _check_runs(found: Experiment) -> None:
+    """Raise a `DiscError` if there are too many runs, or different ones would share a directory."""
+    curves = sum(len(figure.metric) for figure in found.figures)
+    runs = len(found.arms) * len(found.tasks) * max(len(found.seeds), curves)
+    if len(found.arms) > ARMS or runs > MOST_RUNS:
+        raise DiscError(f"has more than {ARMS:,} arms, or more than {MOST_RUNS:,} runs or curves.")
+    label, often = Counter(arm.label for arm in found.arms).most_common(1)[0]
+    if often > 1:
+        raise DiscError(f"two arms have the label {label!r}.")
+    arms, tasks = dict[str, Arm](), dict[str, str]()
+    for arm in found.arms:
+        other = arms.setdefault(arm.name, arm)
+        if other[1:] != arm[1:]:
+            both = f"the arms {other.label!r} and {arm.label!r}"
+            raise DiscError(f"{both} would share the directories {arm.name}_seed….")
+    for task in found.tasks:
+        first = tasks.setdefault(plain(task), task)
+        if first != task:
+            raise DiscError(f"{first!r} and {task!r} would share the directory {plain(task)}.")
+    for task, arm in itertools.product(found.tasks, found.arms):
+        cell = found.cell(task, arm, max(found.seeds))
+        check_counts(anneal_steps=cell.anneal_steps)
+        if max(len(part.encode()) for part in cell.path.parts) > LONGEST:
+            raise DiscError(f"the name of the directory of {arm.label!r} on {task!r} is too long.")
+
+
+def _check_names(found: Experiment) -> None:
+    """Raise a `DiscError` if an entry is of a task or an arm that the experiment does not have."""
+    labels = [arm.label for arm in found.arms]
+    by_label = [("a figure", list(figure.arms)) for figure in found.figures]
+    for where, names in [*by_label, ("[paper]", list(found.paper))]:
+        for label in names:
+            if label not in labels:
+                raise DiscError(f"{where} has the unknown arm {label!r}; use {_list(labels)}.")
+    by_task = [(f"paper.{label}", list(numbers)) for label, numbers in found.paper.items()]
+    by_task += [("steps", list(found.steps)), ("anneal_steps", list(found.anneal_steps))]
+    for where, names in by_task:
+        for task in names:
+            if task not in found.tasks:
+                raise DiscError(f"[{where}] has {task!r}, which is not one of the tasks.")
 
 
 def _typed(name: str, value: Any, kind: type) -> Any:
     """The value, if it has the type: true is not a number, but an integer is also a float."""
     fits = isinstance(value, (int, float) if kind is float else kind)
-    if not fits or (isinstance(value, bool) and kind is not bool):
+    if isinstance(value, bool) and kind is not bool:
+        fits = False
+    if not fits or (kind is float and not abs(value) < storage.DRAWN):
         raise DiscError(f"{name} must be {KINDS[kind]}, not {value!r}.")
     return float(value) if kind is float else value
 
@@ -373,32 +439,38 @@ def _by_task(
     """One number for all tasks, or a table by task; missing tasks get the default."""
     given = contents.get(key, {})
     found = given if isinstance(given, dict) else dict.fromkeys(tasks, given)
-    for task in found:
-        if task not in tasks:
-            raise DiscError(f"[{key}] has {task!r}, which is not one of the tasks.")
     missing = [task for task in tasks if task not in found and task not in default]
     if missing:
         raise DiscError(f"has no {key} for {_list(missing)}; add {key} = a number.")
     result = {task: found[task] if task in found else default[task] for task in tasks}
+    result |= found  # tasks that were left out
     for count in result.values():
         check_counts(steps=_typed(key, count, int))
     return result
 
 
-def _arms(given: dict[str, Any]) -> Iterator[Arm]:
-    """One arm per combination of the options that are lists."""
-    given = dict(given)
-    algorithm = given.pop("algo", None)
-    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise DiscError(f"an arm's algo must be one of {_list(ALGORITHMS)}, not {algorithm!r}.")
-    label = _typed("an arm's label", given.pop("label", algorithm), str)
-    axes = {name: _axis(name, value) for name, value in given.items()}
-    if (count := math.prod(map(len, axes.values()))) > ARMS:
-        raise DiscError(f"the lists of arm {label!r} give {count:,} arms; at most {ARMS:,}.")
+def _expand(given: dict[str, Any]) -> Iterator[Arm]:
+    """One arm per combination of the options that are lists, in the TOML of an arm.
+
+    An arm keeps only the options that differ from the defaults.
+    """
+    options = dict(given)
+    fixed = {"algorithm": options.pop("algo", None)}
+    fixed |= {"label": options.pop("label")} if "label" in options else {}
+    axes = {name: _axis(name, value) for name, value in options.items()}
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
-        several = {name: chosen[name] for name in axes if len(axes[name]) > 1}
-        yield _arm(algorithm, f"{label} {_summary(several)}".strip(), chosen)
+        summary = _summary({name: chosen[name] for name in axes if len(axes[name]) > 1})
+        run = {name: chosen.pop(name) for name in Arm._fields[3:] if name in chosen}
+        arm = _arm({**fixed, **run})
+        config, default = (
+            make_config(ALGORITHMS[arm.algorithm], x, arm.preset, arm.num_envs)
+            for x in (chosen, {})
+        )
+        config.check_num_envs(arm.num_envs)
+        found = {name: getattr(config, name) for name in chosen}
+        own = {n: _as_list(value) for n, value in found.items() if value != getattr(default, n)}
+        yield arm._replace(label=f"{arm.label} {summary}".strip(), options=own)
 
 
 def _axis(name: str, value: Any) -> list[Any]:
@@ -420,23 +492,27 @@ def _summary(options: dict[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _arm(algorithm: str, label: str, chosen: dict[str, Any]) -> Arm:
-    num_envs = _count("num_envs", chosen.pop("num_envs", 1))
-    env_kwargs = _table("env_kwargs", chosen.pop("env_kwargs", {}))
-    preset = _typed("preset", chosen.pop("preset", DEFAULT_PRESET), str)
+def _arm(fields: dict[str, Any]) -> Arm:
+    """An arm with its fields checked, except the values of the algorithm's options."""
+    algorithm = fields["algorithm"]
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise DiscError(f"an arm's algo must be one of {_list(ALGORITHMS)}, not {algorithm!r}.")
+    arm = Arm(**{"label": algorithm, **fields})
+    _typed("an arm's label", arm.label, str)
+    _table("options", arm.options)
+    _count("num_envs", arm.num_envs)
+    _table("env_kwargs", arm.env_kwargs)
+    if arm.preset not in get_args(Preset):
+        choices = ", ".join(get_args(Preset))
+        raise DiscError(f"there is no preset {arm.preset!r}; choose from {choices}.")
     try:
-        json.dumps(env_kwargs, allow_nan=False)
+        json.dumps(arm.env_kwargs, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise DiscError(f"env_kwargs must be valid JSON values ({error}).") from error
-    config = make_config(ALGORITHMS[algorithm], chosen, preset)
-    config.check_num_envs(num_envs)
-    default = make_config(ALGORITHMS[algorithm], {}, preset)
-    values = {name: getattr(config, name) for name in chosen}
-    own = {n: _as_list(v) for n, v in values.items() if v != getattr(default, n)}
-    return Arm(label, algorithm, own, num_envs, env_kwargs, preset)
+    return arm
 
 
-def _figure(given: dict[str, Any], labels: list[str]) -> Figure:
+def _figure(given: dict[str, Any]) -> Figure:
     for name in given:
         if name not in Figure._fields:
             raise DiscError(f"a figure has no {name!r}; choose from {_list(Figure._fields)}.")
@@ -450,24 +526,16 @@ def _figure(given: dict[str, Any], labels: list[str]) -> Figure:
         else:
             found[name] = _several(what, [value] if isinstance(value, str) else value, str)
     figure = Figure(**found)
-    check_counts(window=figure.window)
-    for label in figure.arms:
-        if label not in labels:
-            raise DiscError(f"a figure has the unknown arm {label!r}; use {_list(labels)}.")
+    if not 1 <= figure.window <= WIDEST:
+        raise DiscError(f"a figure's window must be 1 to {WIDEST:,}, not {figure.window}.")
     return figure
 
 
-def _paper(
-    given: Any, labels: Sequence[str], tasks: Sequence[str]
-) -> dict[str, dict[str, list[float]]]:
+def _paper(given: Any) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
     for label, numbers in _table("paper", given).items():
-        if label not in labels:
-            raise DiscError(f"[paper] has the unknown arm {label!r}; use {_list(labels)}.")
         found[label] = {}
         for task, number in _table(f"paper.{label}", numbers).items():
-            if task not in tasks:
-                raise DiscError(f"[paper.{label}] has {task!r}, which is not one of the tasks.")
             pair = number if isinstance(number, list) else [number]
             if not 1 <= len(pair) <= 2:
                 raise DiscError(f"[paper.{label}] {task} must be a number, or a number and its ±.")
@@ -477,80 +545,3 @@ def _paper(
 
 def _list(entries: Any) -> str:
     return ", ".join(sorted(map(str, entries)))
-
-
-def from_json(text: str, path: Path) -> Experiment:
-    """Parse the output of `as_json`.
-
-    Raises:
-        DiscError: it is damaged.
-    """
-    try:
-        fields = storage.parse(text)
-        fields["arms"] = tuple(Arm(**{"preset": OLD_PRESET, **arm}) for arm in fields["arms"])
-        figures = [
-            {**x, "arms": tuple(x["arms"]), "metric": tuple(x["metric"])} for x in fields["figures"]
-        ]
-        fields["figures"] = tuple(Figure(**figure) for figure in figures)
-        for name in ("tasks", "seeds"):
-            fields[name] = tuple(fields[name])
-        found = Experiment(**fields)
-        check(found)
-        return found
-    except (DiscError, *storage.MALFORMED) as error:
-        why = str(error).removesuffix(".")
-        raise DiscError(f"{path}: can't be read as an experiment ({why}).") from error
-
-
-def check(found: Experiment) -> None:
-    """Validate an experiment from an untrusted file.
-
-    Raises:
-        DiscError: an entry has the wrong type or size, or there are too many.
-        ArithmeticError, AttributeError, LookupError, TypeError, ValueError: the same.
-    """
-    _all(str, found.name, found.title, found.note, *found.tasks, *(x.label for x in found.arms))
-    _all(bool, found.table, *(figure.together for figure in found.figures))
-    _all(dict, *(x for arm in found.arms for x in (arm.options, arm.env_kwargs)))
-    for arm in found.arms:
-        if arm.preset not in get_args(Preset):
-            raise DiscError(f"there is no preset {arm.preset!r}.")
-    drawn = sum(len(figure.metric) for figure in found.figures)
-    many = len(found.arms) * len(found.tasks) * max(1, len(found.seeds), drawn)
-    if len(found.arms) > ARMS:
-        raise DiscError(f"has more than {ARMS:,} arms.")
-    if not found.arms or not found.tasks or many > MOST_RUNS:
-        raise DiscError(f"has no arms, no tasks, or more than {MOST_RUNS:,} runs or curves.")
-    counts = ("eval_every", "eval_episodes", "checkpoint_every")
-    check_counts(**{name: getattr(found, name) for name in counts}, steps=found.cut)
-    if not 0.0 < found.scale <= 1.0:
-        raise DiscError(f"scale must be above 0 and at most 1, not {found.scale!r}.")
-    for seed in found.seeds:
-        check_counts(seed=seed)
-    for task, arm in itertools.product(found.tasks, found.arms):
-        check_counts(steps=found.steps[task], num_envs=arm.num_envs)
-        cell = found.cell(task, arm, max(found.seeds, default=0))
-        check_counts(anneal_steps=cell.anneal_steps)
-        cell.command(Path())
-        if max(len(part.encode()) for part in cell.path.parts) > LONGEST:
-            raise DiscError(f"the name of the directory of {arm.label!r} on {task!r} is too long.")
-    for figure in found.figures:
-        _all(str, figure.title, figure.label, *figure.metric, *figure.arms)
-        _number(*() if figure.line is None else (figure.line,))
-        if not 1 <= figure.window <= WIDEST:
-            raise DiscError(f"a figure's window must be 1 to {WIDEST:,}, not {figure.window!r}.")
-    for numbers in found.paper.values():
-        for pair in numbers.values():
-            _number(pair[0], *pair[1:])
-
-
-def _all(kind: type, *values: Any) -> None:
-    for value in values:
-        if not isinstance(value, kind):
-            raise TypeError(f"{value!r} is not of type {kind.__name__}")
-
-
-def _number(*values: Any) -> None:
-    for value in values:
-        if not isinstance(value, int | float) or not abs(value) < storage.DRAWN:
-            raise ValueError(f"{value!r} can't be plotted")

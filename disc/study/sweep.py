@@ -6,15 +6,19 @@ process, so that a sweep can be stopped and restarted at any time.
 
 from __future__ import annotations
 
+import json
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from disc import storage
+from disc.algos import ALGORITHMS, check_actions
 from disc.envs.factory import Maker
+from disc.envs.pool import borrowed, describe
 from disc.run import directory, log
 from disc.study.spec import Cell, Experiment
 from disc.types import DiscError
@@ -44,6 +48,25 @@ class Status(NamedTuple):
         return min(self.step, saved) >= self.cell.steps
 
 
+def check_environments(found: list[Status]) -> None:
+    """Make each needed environment once, so that errors appear before any process starts.
+
+    Raises:
+        DiscError: it does not exist, is not supported, or has actions that an algorithm can't
+            learn.
+    """
+    cells = [status.cell for status in found if not status.done]
+    needed: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        needed.setdefault((cell.task, json.dumps(cell.arm.env_kwargs)), []).append(cell)
+    for same in needed.values():
+        maker = Maker(same[0].task, same[0].arm.env_kwargs)
+        with borrowed(maker) as env:
+            spec = describe(env, maker.name)
+        for name in {cell.arm.algorithm for cell in same}:
+            check_actions(ALGORITHMS[name], spec, maker.name)
+
+
 def status(root: Path, cell: Cell) -> Status:
     """Read the state of a cell's directory.
 
@@ -52,9 +75,7 @@ def status(root: Path, cell: Cell) -> Status:
     """
     path = root / cell.path
     if not (path / "config.json").exists():
-        if path.exists() and (
-            not path.is_dir() or {*path.iterdir()} - {*directory.leftovers(path)}
-        ):
+        if not directory.is_free(path):
             raise DiscError(f"{path}: is not a run directory; choose another --out.")
         return Status(cell, False, [])
     other = cell.differences(directory.read_config(path))
@@ -249,17 +270,14 @@ def _stop(jobs: list[Job]) -> int:
             limit = time.monotonic() + PATIENCE
 
 
-class _terminable:
+@contextmanager
+def _terminable() -> Iterator[None]:
     """Handle SIGTERM like Ctrl-C."""
-
-    def __enter__(self) -> None:
-        self.before = signal.signal(signal.SIGTERM, self._raise)
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self.before)
-
-    def _raise(self, *_: object) -> None:
-        raise KeyboardInterrupt
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def write_down(root: Path, experiment: Experiment) -> None:

@@ -1,7 +1,7 @@
 """Record videos of a policy in a Gymnasium environment; needs no display.
 
-MuJoCo environments are rendered by `disc.video.raycast`, which needs no graphics library; all
-other environments use their own renderer.
+MuJoCo environments are rendered by `disc.video.raycast`, which needs no graphics library, unless
+their own renderer is chosen; all other environments use their own.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, Literal
 import numpy as np
 
 from disc import storage
-from disc.envs import contract
+from disc.envs import contract, spaces
 from disc.envs.contract import Misbehaved
 from disc.types import DiscError
 from disc.video.raycast import Frame, RayCaster
 
 Draw = Callable[[], Frame]
-RendererName = Literal["raycast", "environment"]
+RendererName = Literal["raycast", "own"]
 
 MAX_FPS = {".mp4": 30.0, ".gif": 25.0}
 GIF_SIZE = 360  # pixels; a larger frame is shrunk to fit
@@ -58,13 +58,30 @@ def record(
     fps: float | None = None,
     width: int = 480,
     height: int = 360,
+    renderer: RendererName | None = None,
 ) -> Recording:
     """Run `act` in an environment and record a video to `path` (.mp4 or .gif).
 
     The video plays in real time and shows every n-th step, with the smallest n that keeps it
     within `fps` frames per second (by default 30, or 25 for a GIF). Episode i starts from
-    `reset(seed=seed + i)`. `width` and `height` apply to MuJoCo environments; others determine
-    their frame size.
+    `reset(seed=seed + i)`. `width` and `height` apply to `raycast`; other renderers determine their
+    frame size.
+
+    Args:
+        env_factory: called with a render mode, or None.
+        act: gives the action for an observation: of the environment's shape, or (S,) if nested.
+        path: of the video.
+        episodes: the maximum.
+        seed: of the first episode.
+        max_seconds: the maximum length.
+        fps: the maximum of frames per second.
+        width: of a frame in pixels.
+        height: of a frame in pixels.
+        renderer: `raycast` for MuJoCo environments, or the environment's `own`; by default
+            `raycast` where possible.
+
+    Raises:
+        RenderError: it can't be recorded.
     """
     path = Path(path)
     kind = path.suffix.lower()
@@ -75,20 +92,21 @@ def record(
         raise RenderError("episodes, max_seconds, fps, width and height must be positive.")
 
     with ExitStack() as stack:
-        env, draw, renderer = _open(stack, env_factory, width // 2 * 2, height // 2 * 2)
-        rate = float(env.metadata.get("render_fps") or 30.0)  # steps per second of real time
+        size = (width // 2 * 2, height // 2 * 2)
+        env, draw, chosen = _open(stack, env_factory, size, renderer)
+        rate = _rate(env)
         stride = max(1, math.ceil(rate / limit - 1e-6))
         max_frames = max(1, round(max_seconds * rate / stride))
         returns: list[float] = []
         frames, step, cut = 0, 0, False
 
-        shape = env.observation_space.shape
+        layout = spaces.observation_layout(env, type(env.unwrapped).__name__)
 
         def play() -> Iterator[Frame]:
             nonlocal frames, cut, step
             for episode in range(episodes):
                 step, done = 0, False
-                observation = contract.reset(env, shape, seed + episode)
+                observation = contract.reset(env, layout, seed + episode)
                 returns.append(0.0)
                 while not done:
                     if step % stride == 0:
@@ -96,7 +114,7 @@ def record(
                             return
                         yield draw()
                         frames += 1
-                    result = contract.step(env, act(observation), shape)
+                    result = contract.step(env, act(observation), layout)
                     observation, reward, terminated, truncated = result
                     returns[-1] += reward
                     step, done = step + 1, terminated or truncated
@@ -111,17 +129,20 @@ def record(
         except Misbehaved as error:
             what = error.at(f"at step {step + 1}" if step else "at the start")
             raise RenderError(f"The recording failed: {what}.") from error
-    return Recording(path, frames, rate / stride, returns, renderer, cut)
+    return Recording(path, frames, rate / stride, returns, chosen, cut)
 
 
-def check(env_factory: Callable[[str | None], Any]) -> None:
+def check(env_factory: Callable[[str | None], Any], renderer: RendererName | None = None) -> None:
     """Raise a `RenderError` if an environment can't be recorded."""
     with ExitStack() as stack:
-        _open(stack, env_factory, 32, 32)
+        _open(stack, env_factory, (32, 32), renderer)
 
 
 def _open(
-    stack: ExitStack, env_factory: Callable[[str | None], Any], width: int, height: int
+    stack: ExitStack,
+    env_factory: Callable[[str | None], Any],
+    size: tuple[int, int],
+    renderer: RendererName | None,
 ) -> tuple[Any, Draw, RendererName]:
     """Make the environment and a function that renders it; `stack` closes both."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame reads these when imported
@@ -129,21 +150,30 @@ def _open(
     if sys.platform == "linux" and not display:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     env = env_factory(None)
-    model, data = (getattr(env.unwrapped, name, None) for name in ("model", "data"))
-    mujoco = sys.modules.get("mujoco")  # an environment that uses it has imported it
-    if mujoco and isinstance(model, mujoco.MjModel) and isinstance(data, mujoco.MjData):
-        stack.callback(contract.close, env, type(env.unwrapped).__name__)
-        return env, RayCaster(model, data, width, height).draw, "raycast"
-
     name = env.spec.id if env.spec else type(env.unwrapped).__name__
-    contract.close(env, name)
-    if "rgb_array" not in env.metadata.get("render_modes", []):
+    simulated = _simulation(env)
+    if renderer != "own" and simulated is not None:
+        stack.callback(contract.close, env, name)
+        return env, RayCaster(*simulated, *size).draw, "raycast"
+    if renderer == "raycast":
+        contract.close(env, name)
         raise RenderError(
-            f"{name} cannot be recorded because it cannot render frames: "
-            "use an environment with 'rgb_array' among its render modes."
+            f"{name} cannot be ray-cast because it has no MuJoCo model: use --renderer own."
         )
-    env = env_factory("rgb_array")
+    if env.render_mode != "rgb_array":
+        contract.close(env, name)
+        if "rgb_array" not in env.metadata.get("render_modes", []):
+            raise RenderError(
+                f"{name} cannot be recorded because it cannot render frames: "
+                "use an environment with 'rgb_array' among its render modes."
+            )
+        env = env_factory("rgb_array")
     stack.callback(contract.close, env, name)
+    if env.render_mode != "rgb_array":
+        raise RenderError(
+            f"{name} cannot be recorded because its render_mode is {env.render_mode!r}: pass "
+            "render_mode='rgb_array' on to the environment where it is made."
+        )
 
     def draw() -> Frame:
         try:
@@ -153,7 +183,31 @@ def _open(
         except Exception as error:
             raise RenderError(f"{name} failed to render a frame: {error}") from error
 
-    return env, draw, "environment"
+    return env, draw, "own"
+
+
+def _simulation(env: Any) -> tuple[Any, Any] | None:
+    """The MuJoCo model and data of an environment, if it has them."""
+    mujoco = sys.modules.get("mujoco")  # an environment that uses it has imported it
+    if mujoco is None:
+        return None
+    model, data = (getattr(env.unwrapped, name, None) for name in ("model", "data"))
+    if (physics := _physics(env)) is not None:
+        model, data = physics.model.ptr, physics.data.ptr
+    found = isinstance(model, mujoco.MjModel) and isinstance(data, mujoco.MjData)
+    return (model, data) if found else None
+
+
+def _physics(env: Any) -> Any:
+    """The physics of a dm_control environment in Shimmy's wrapper."""
+    return getattr(getattr(env.unwrapped, "_env", None), "physics", None)
+
+
+def _rate(env: Any) -> float:
+    """Steps per second of real time."""
+    if _physics(env) is not None:
+        return 1.0 / float(env.unwrapped.dt)  # Shimmy's render_fps is something else
+    return float(env.metadata.get("render_fps") or 30.0)
 
 
 def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:

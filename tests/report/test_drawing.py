@@ -32,7 +32,7 @@ def test_markup_escapes_text_and_data() -> None:
      (0.25, "0.250"), (0.00012, "0.00012"), (0.0, "0.000")],
 )  # fmt: skip
 def test_numbers_are_formatted_by_magnitude(value: float, text: str) -> None:
-    assert markup.number(value) == text
+    assert markup.measured(value).shown == text
 
 
 def test_spread_has_as_many_decimals_as_its_mean() -> None:

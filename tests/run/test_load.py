@@ -195,7 +195,7 @@ def test_actions_of_single_steps_are_merged() -> None:
     env.reset(0, 0)
     actions = np.arange(4 * 2500, dtype=np.float32).reshape(1, 2500, 4)
     for t in range(2500):
-        env.keep(actions[:, t : t + 1])
+        env.past.keep(actions[:, t : t + 1])
     assert len(env.actions_since_reset) <= 1001
     np.testing.assert_array_equal(np.concatenate(env.actions_since_reset, axis=1), actions)
     env.close()

@@ -259,6 +259,11 @@ def test_training_blames_the_policy_for_non_finite_actions(raises: bool) -> None
     with small(env="Pendulum-v1") as agent:
         agent.env.reset(0, 0)
         agent.env.lanes[0].env.step = step  # type: ignore[method-assign]
-        actor: Any = SimpleNamespace(episode=lambda *_: act, bound=lambda x: x, log_std=None)
+        actor: Any = SimpleNamespace(
+            noise=lambda rng, count: np.zeros((count, 1), np.float32),
+            episode=lambda *_: act,
+            bound=lambda x: x,
+            log_std=None,
+        )
         with pytest.raises(DiscError, match=r"the action at step 1 is not finite; the weights of"):
             collect(agent.env, lambda _: actor, agent.state, 16)

@@ -16,13 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from disc import DiscError, storage
+import disc
+from disc import PPO, DiscError, storage
+from disc.envs.workers import Remote
 from disc.run import log as run_log
 from disc.study import sweep
 from disc.study.local import Local
 from disc.study.ray import Cluster, Runner, read, software, write
 from disc.study.spec import Cell
 from disc.study.sweep import Board, Status
+from faults.outcome import differences
+from tests.support import environments as probes
+from tests.support.small import small
 from tests.support.studies import ROOT, both, study, working_on
 
 pytest.importorskip("ray")
@@ -186,18 +191,21 @@ def raylet(node: Any) -> Any:
     return node.all_processes["raylet"][0].process
 
 
-@pytest.mark.parametrize("how", ["killed", "killed, brought back", "silent"])
+@pytest.mark.parametrize("how", ["killed", "silent"])
 @pytest.mark.usefixtures("second")
 def test_runs_of_a_lost_node_resume_from_their_checkpoints(
     how: str, machines: Any, own: Path, folder: Path, cells: list[Cell], alone: Records
 ) -> None:
-    """An unresponsive node still runs its cell, and must not write beside the resumed run."""
+    """An unresponsive node still runs its cell, and must not write beside the resumed run.
+
+    The killed node's runs are copied back, the silent one's are in a shared directory.
+    """
     show = Loses(machines, lambda node: machines.remove_node(node, allow_graceful=False))
     if how == "silent":
         machines.add_node(num_cpus=1, object_store_memory=STORE)  # where it resumes at once
         show.lose = lambda node: raylet(node).send_signal(signal.SIGSTOP)
     try:
-        state = run(machines, cells, "brought back" not in how, show)
+        state = run(machines, cells, how == "silent", show)
     finally:
         for node in list(machines.worker_nodes):
             machines.remove_node(node, allow_graceful=False)
@@ -207,7 +215,7 @@ def test_runs_of_a_lost_node_resume_from_their_checkpoints(
     assert not resumed(stays)
     assert [show.saved[lost.path] <= step < STEPS for step in resumed(lost)] == [True]
     for path in own.iterdir():
-        assert "brought back" in how  # a killed node can't clean up
+        assert how == "killed"  # a killed node can't clean up
         shutil.rmtree(path)
     assert not left(folder, own)
 
@@ -308,3 +316,40 @@ def test_files_are_copied_back_in_a_resumable_order(
         name = f"{run}/checkpoints/step_{step:012d}.safetensors"
         write(here, run, {name: np.zeros(3, np.uint8)})
     assert {path.stem[-1] for path in (here / run / "checkpoints").iterdir()} == {"3", "4"}
+
+
+# One run whose environments are stepped on the cluster
+
+
+@pytest.mark.usefixtures("second")
+def test_run_with_environments_on_a_cluster_survives_the_loss_of_a_node(
+    machines: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same rows as in this process, although one of the two nodes is killed after the first."""
+    options: dict[str, Any] = {"checkpoint_every": 700, "eval_every": 0, "progress": False}
+    deaths, report = list[str](), Remote._mourn
+    monkeypatch.setattr(Remote, "_mourn", lambda *x: (deaths.append(str(x[-1])), report(*x))[1])
+
+    def lose(agent: Any, row: Any) -> bool:
+        for node in [] if deaths else list(machines.worker_nodes):
+            machines.remove_node(node, allow_graceful=False)
+        return agent.state.step < 768
+
+    with small(PPO, probes.wide, num_envs=2, workers="threads") as agent:
+        agent.learn(1024, out="here", **options)
+    with small(PPO, probes.wide, num_envs=2, workers=f"ray:{machines.address}") as agent:
+        agent.learn(1024, out="there", callbacks=[lose], **options)
+    assert deaths  # one or both environments were there
+    with pytest.raises(DiscError, match=r"an address is not for a file to choose; add `--workers"):
+        disc.resume("there", env=probes.wide, progress=False)
+    disc.resume("there", 1024, env=probes.wide, workers="threads", progress=False).close()
+    assert differences(Path("here"), Path("there")) == []
+
+
+def test_ray_workers_that_cannot_be_reached_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with small(PPO, workers="ray:127.0.0.1:1") as agent:
+        with pytest.raises(DiscError, match=r"can't connect.* at 127.0.0.1:1 \(.*refused\)"):
+            agent.learn(256, eval_every=0, progress=False)
+        monkeypatch.setitem(sys.modules, "ray", None)
+        with pytest.raises(DiscError, match=r"^workers='ray' needs Ray: pip install"):
+            agent.learn(256, eval_every=0, progress=False)

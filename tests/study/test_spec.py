@@ -169,6 +169,21 @@ def test_narrowing_selects_seeds_tasks_and_arms() -> None:
         whole.narrowed(algos=["sac"])
 
 
+def test_narrowed_experiment_and_its_file_are_equal() -> None:
+    part = spec.find("table1").narrowed([8, 3], ["hopper"], ["PPO", "PPO-AMBER 0.1"])
+    part = replace(part, scale=0.5, cut=1000)
+    assert from_json(part.as_json(), Path("x.json")) == part
+
+
+def test_directories_of_older_sweeps_are_found() -> None:
+    """Older files have no preset, options that were removed, and floats written as integers."""
+    fields = json.loads(spec.find("fig1").as_json())
+    options = {"alpha_is": 2, "trust_region": "alpha"}
+    fields["arms"] = [{"label": "DISC", "algorithm": "disc", "options": options}]
+    (arm,) = from_json(json.dumps(fields), Path("x.json")).arms
+    assert arm.name == "disc_paper_alpha_is=2_trust_region=alpha"
+
+
 def test_scaling_shortens_everything_and_cutting_only_the_run(tmp_path: Path) -> None:
     ant = spec.find("table1").narrowed(tasks=["ant"], algos=["DISC"], seeds=[0])
     short, cut = replace(ant, scale=0.01).cells()[0], replace(ant, cut=30_000).cells()[0]

@@ -207,7 +207,7 @@ def test_estimate_tries_each_kind_of_run(tmp_path: Path, monkeypatch: pytest.Mon
         ("sweep study.toml --out taken", "is not a run directory"),
         ("sweep away.toml", "Hoper-v5: no such environment"),
         ("sweep away.toml --dry-run", "Hoper-v5: no such environment"),
-        ("sweep discrete.toml", "Discrete actions"),
+        ("sweep discrete.toml", "discrete actions"),
         ("sweep study.toml --ray localhost:1", "Ray"),
     ],
 )
@@ -221,7 +221,7 @@ def test_bad_input_is_reported_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "study.toml")
     write(tmp_path / "away.toml", tasks=["Hoper-v5"])
-    write(tmp_path / "discrete.toml", tasks=["CartPole-v1"])
+    write(tmp_path / "discrete.toml", tasks=["CartPole-v1"], arms=[{"algo": "sac"}])
     (tmp_path / "taken/hopper/ppo_seed0/mine").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(SystemExit) as stopped:

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from disc import DiscError, report
-from disc.report import load, plots
+from disc.report import details, load, plots
 from disc.run import log
 from disc.study import spec, statistics, sweep
-from disc.study import spec as study_spec
 from disc.study.spec import Arm, Cell, plain
 from faults import studies
 from tests.support import sweeps
@@ -80,13 +79,13 @@ def changed(**changes: Any) -> str:
 )
 def test_invalid_experiments_raise(odd: dict[str, Any]) -> None:
     with pytest.raises(DiscError, match="can't be read as an experiment"):
-        study_spec.from_json(changed(**odd), Path("x.json"))
+        spec.from_json(changed(**odd), Path("x.json"))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "3", "[]", "{}", '"x"', "null"])
 def test_json_that_is_not_an_experiment_raises(text: str) -> None:
     with pytest.raises(DiscError, match="can't be read as an experiment"):
-        study_spec.from_json(text, Path("x.json"))
+        spec.from_json(text, Path("x.json"))
 
 
 def test_small_file_cannot_define_millions_of_runs() -> None:
@@ -94,7 +93,7 @@ def test_small_file_cannot_define_millions_of_runs() -> None:
     steps = dict.fromkeys(names, 9)
     many = changed(tasks=names, steps=steps, anneal_steps=steps, seeds=list(range(500)))
     with pytest.raises(DiscError, match="more than 100,000"):
-        study_spec.from_json(many, Path("x.json"))
+        spec.from_json(many, Path("x.json"))
 
 
 @pytest.mark.parametrize(
@@ -219,10 +218,11 @@ def test_sweep_status_tolerates_invalid_files(tmp_path: Path) -> None:
     assert sweep.look(tmp_path, [cell])[0].step == 0
 
 
-def test_pairs_of_many_arms_are_left_out(tmp_path: Path) -> None:
-    arms = tuple(Arm(f"arm {i}", "disc") for i in range(30))
+def test_pairs_of_many_arms_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(details, "PAIRED", 2)
+    arms = tuple(Arm(f"arm {i}", "disc") for i in range(3))
     found = dataclasses.replace(sweeps.experiment(seeds=(0, 1)), arms=arms)
     sweeps.sweep(tmp_path, dataclasses.replace(found, arms=arms[:1]))  # which all of them share
     sweeps.write(tmp_path, found)
     page = report.write(tmp_path).read_text()
-    assert "Pairs are omitted for more than 20 arms." in page
+    assert "Pairs are omitted for more than 2 arms." in page

@@ -6,15 +6,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from PIL import Image
 
+from disc import DiscError
+from disc.envs.factory import Maker
 from disc.video import record
 from disc.video.raycast import RayCaster
+from tests.support.environments import Nested, Wide
 
 SMALL = {"width": 161, "height": 120, "max_seconds": 0.6}
 BARE_HOPPER = """
@@ -115,7 +118,7 @@ def test_environment_with_its_own_renderer_is_recorded(tmp_path: Path) -> None:
         path,
         max_seconds=0.5,
     )
-    assert film.renderer == "environment"
+    assert film.renderer == "own"
     frames = decode(path)
     assert frames.shape == (film.frames, 400, 600, 3)
     assert film.frames == round(0.5 * film.fps)
@@ -227,3 +230,72 @@ def test_importing_the_recorder_loads_no_heavy_packages() -> None:
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | path, check=False)
     assert done.returncode == 0
+
+
+# Factories, and the choice of a renderer
+
+
+class Drawn(Wide):
+    """Renders frames if it was made so."""
+
+    metadata: ClassVar[Any] = {"render_modes": ["rgb_array"], "render_fps": 20}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        return np.full((16, 16, 3), 100, np.uint8) if self.render_mode else None
+
+
+def still(observation: Any) -> Any:
+    return np.zeros((2, 2), np.float32)
+
+
+def film(factory: Any, path: Path, **options: Any) -> record.Recording:
+    return record.record(Maker(factory).make, still, path, max_seconds=0.2, **options)
+
+
+def test_factory_with_render_mode_is_recorded(tmp_path: Path) -> None:
+    for factory in (Drawn, lambda **kwargs: Drawn(**kwargs), lambda: Drawn("rgb_array")):
+        assert film(factory, tmp_path / "a.gif").renderer == "own"
+
+
+def test_factory_without_render_mode_raises_and_says_what_to_do(tmp_path: Path) -> None:
+    def make() -> Any:
+        return Drawn()
+
+    with pytest.raises(
+        DiscError, match=r"make: takes no render_mode; add that parameter.*def make"
+    ):
+        film(make, tmp_path / "a.gif")
+    with pytest.raises(
+        DiscError, match=r"its render_mode is None: pass render_mode='rgb_array' on"
+    ):
+        film(lambda render_mode=None: Drawn(), tmp_path / "a.gif")
+    assert not list(tmp_path.iterdir())
+
+
+def test_factory_of_a_mujoco_environment_needs_no_render_mode(tmp_path: Path) -> None:
+    def make() -> Any:
+        return gym.make("Hopper-v5")
+
+    found = record.record(Maker(make).make, stand, tmp_path / "a.gif", max_seconds=0.1)
+    assert found.renderer == "raycast"
+
+
+def test_renderer_can_be_chosen(tmp_path: Path) -> None:
+    class Both(Drawn):
+        model, data = hopper(None).unwrapped.model, hopper(None).unwrapped.data
+
+    assert film(Both, tmp_path / "a.gif").renderer == "raycast"
+    assert film(Both, tmp_path / "a.gif", renderer="own").renderer == "own"
+    with pytest.raises(DiscError, match=r"cannot be ray-cast .* use --renderer own"):
+        film(Drawn, tmp_path / "a.gif", renderer="raycast")
+
+
+def test_nested_observations_are_recorded(tmp_path: Path) -> None:
+    class Both(Nested):
+        metadata, render_mode = Drawn.metadata, "rgb_array"
+        render = Drawn.render
+
+    assert film(Both, tmp_path / "a.gif").frames == 4
