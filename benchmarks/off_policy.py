@@ -9,25 +9,26 @@ compiled. Prints tables and writes a JSON file; compare ratios.
 from __future__ import annotations
 
 import argparse
-import json
-import tempfile
+import itertools
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from benchmarks.speed import HERE, Results, console, measure, peers_python, pinned, say, versions_of
-from disc import host
+from benchmarks.speed import (
+    Results,
+    add_options,
+    console,
+    measure,
+    measure_peer,
+    peers,
+    say,
+    versions_of,
+    write,
+)
 
 ALGORITHMS = ("sac", "td3")
 RANDOM_STEPS, WARM_UP = 1_000, 1_500
-
-
-def of_peer(python: Path, cores: int, task: dict[str, Any]) -> Results:
-    """Measure a peer, in a new process."""
-    limits = {"NPROC": "1"} if cores == 1 else {}
-    command = [str(python), str(HERE / "peers.py"), json.dumps({**task, "cores": cores})]
-    return json.loads(pinned(command, cores, **limits).splitlines()[-1])
 
 
 def training(
@@ -35,28 +36,23 @@ def training(
 ) -> Results:
     """Steps per second of training: the best of the repeats, and all of them."""
     results: Results = {}
-    task: dict[str, Any]
     libraries = ("disc", "sb3", "sbx") if python else ("disc",)
-    for algorithm in ALGORITHMS:
-        for cores in cores_tried:
-            for repeat in range(repeats):
-                for library in libraries:
-                    if library == "disc":
-                        options = {"random_steps": RANDOM_STEPS}
-                        task = {"algorithm": algorithm, "env": env, "options": options}
-                        found = measure("shares", cores, **task, steps=steps, warm_up=WARM_UP)
-                    else:
-                        assert python is not None
-                        task = {"library": library, "algorithm": algorithm, "env": env}
-                        task |= {"random_steps": RANDOM_STEPS, "warm_up": WARM_UP}
-                        found = of_peer(python, cores, {**task, "steps": WARM_UP + steps})
-                    rate = found["steps_per_second"]
-                    name = f"{env} | {algorithm} | {cores} | {library}"
-                    entry = results.setdefault(name, {"steps_per_second": 0.0, "each": []})
-                    entry["each"].append(rate)
-                    if rate > entry["steps_per_second"]:
-                        entry |= found
-                    say(f"{name}, {repeat + 1} of {repeats}: {rate:,.0f} steps/s")
+    runs = itertools.product(ALGORITHMS, cores_tried, range(repeats), libraries)
+    for algorithm, cores, repeat, library in runs:
+        task: dict[str, Any] = {"algorithm": algorithm, "env": env, "warm_up": WARM_UP}
+        if library == "disc":
+            options = {"random_steps": RANDOM_STEPS}
+            found = measure("shares", cores, **task, options=options, steps=steps)
+        else:
+            task |= {"library": library, "random_steps": RANDOM_STEPS}
+            found = measure_peer(python, cores, **task, steps=WARM_UP + steps)
+        rate = found["steps_per_second"]
+        name = f"{env} | {algorithm} | {cores} | {library}"
+        entry = results.setdefault(name, {"steps_per_second": 0.0, "each": []})
+        entry["each"].append(rate)
+        if rate > entry["steps_per_second"]:
+            entry |= found
+        say(f"{name}, {repeat + 1} of {repeats}: {rate:,.0f} steps/s")
     return results
 
 
@@ -67,22 +63,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3_000)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--cores", type=int, nargs="+", default=[2, 1])
-    parser.add_argument(
-        "--no-peers", action="store_true", help="leave Stable-Baselines3 and SBX out"
-    )
-    parser.add_argument("--peers", type=Path, help="a virtual environment to keep the peers in")
-    parser.add_argument("--out", type=Path, default=Path("off_policy.json"))
+    add_options(parser, "off_policy.json")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        python = None if options.no_peers else peers_python(options.peers or Path(folder, "peers"))
-        versions = versions_of(python) if python else {}
-        acting = {name: measure("acting", 1, algorithm=name, env=options.env) for name in
-                  ("ddpg", "td3", "sac", "sql")}  # fmt: skip
+    with peers(options) as python:
+        versions = versions_of(python)
+        names = ("ddpg", "td3", "sac", "sql")
+        acting = {name: measure("acting", 1, algorithm=name, env=options.env) for name in names}
         results = training(options.env, options.steps, options.repeats, options.cores, python)
-    about = {"versions": host.versions(), "commit": host.commit(), "machine": host.facts()}
-    contents = {**about, "peers": versions, "steps": options.steps, "acting": acting}
-    options.out.write_text(json.dumps({**contents, "results": results}, indent=1) + "\n")
-
+    contents = {"steps": options.steps, "acting": acting, "results": results}
+    write(options.out, peers=versions, **contents)
     table = Table(title=f"{options.env}, steps per second of training", title_justify="left")
     for column in ("algorithm", "cores", "disc", "sb3", "sbx", "÷ sb3", "÷ sbx"):
         table.add_column(column, justify="right")

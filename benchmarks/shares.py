@@ -8,17 +8,14 @@ bounds the speed of learning. Prints a table and writes a JSON file.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.speed import Results, measure
-from disc import host
+from benchmarks.speed import Results, console, measure, write
 from disc.algos import ALGORITHMS
 
-console = Console(highlight=False, soft_wrap=True)
+PRODUCT = "product | 640, 256, 256"
 
 
 def main() -> None:
@@ -29,19 +26,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50_000)
     parser.add_argument("--out", type=Path, default=Path("shares.json"))
     options = parser.parse_args()
-    results: Results = {
-        "product | 640, 256, 256": measure("product", 1, shape=(640, 256, 256)),
-        **{
-            f"{env} | {algorithm}": measure(
-                "shares", 1, env=env, algorithm=algorithm, steps=options.steps
-            )
-            for env in options.env
-            for algorithm in options.algo
-        },
-    }
-    about = {"versions": host.versions(), "commit": host.commit(), "machine": host.facts()}
-    options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
-    peak = results["product | 640, 256, 256"]["gflops"]
+    results: Results = {PRODUCT: measure("product", 1, shape=(640, 256, 256))}
+    for env in options.env:
+        for name in options.algo:
+            task = {"env": env, "algorithm": name, "steps": options.steps}
+            results[f"{env} | {name}"] = measure("shares", 1, **task)
+    write(options.out, results=results)
+    peak = results[PRODUCT]["gflops"]
     table = Table(title=f"Training on one core (a product's peak: {peak:.0f} GFLOP/s)")
     for column in ("environment | algorithm", "steps/s", "sampling, µs/step", "learning, µs/step"):
         table.add_column(column, justify="left" if "|" in column else "right")

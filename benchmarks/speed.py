@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
+WORKERS = [sys.executable, "-m", "benchmarks.workers"]
 TASKS = ("HalfCheetah-v5", "Humanoid-v5")
 PEERS = ("torch==2.13.0", "stable-baselines3", "sbx-rl", "gymnasium[mujoco]")
 ALL_INCLUDED: dict[str, Any] = {"epsilon_b": 1e9}
@@ -45,12 +48,46 @@ def pinned(command: list[str], cores: int, **environment: str) -> str:
     return done.stdout
 
 
+def run(command: list[str], cores: int, task: dict[str, Any], **environment: str) -> Results:
+    """Run a task in a new process; the last line it prints is the result."""
+    text = json.dumps({**task, "cores": cores})
+    return json.loads(pinned([*command, text], cores, **environment).splitlines()[-1])
+
+
 def measure(kind: str, cores: int, **task: Any) -> Results:
-    """Run one of our measurements, in a new process."""
-    text = json.dumps({"kind": kind, "cores": cores, **task})
-    return json.loads(
-        pinned([sys.executable, "-m", "benchmarks.workers", text], cores).splitlines()[-1]
-    )
+    """Run one of our measurements."""
+    return run(WORKERS, cores, {"kind": kind, **task})
+
+
+def measure_peer(python: Path | None, cores: int, **task: Any) -> Results:
+    """Train a peer."""
+    assert python is not None
+    limits = {"NPROC": "1"} if cores == 1 else {}
+    return run([str(python), str(HERE / "peers.py")], cores, task, **limits)
+
+
+def add_options(parser: argparse.ArgumentParser, out: str) -> None:
+    """Add the options of benchmarks with peers."""
+    left_out = "leave Stable-Baselines3 and SBX out"
+    parser.add_argument("--no-peers", action="store_true", help=left_out)
+    parser.add_argument("--peers", type=Path, help="a virtual environment to keep the peers in")
+    parser.add_argument("--out", type=Path, default=Path(out))
+
+
+@contextmanager
+def peers(options: argparse.Namespace) -> Iterator[Path | None]:
+    """The interpreter of the peers' virtual environment, unless they are left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = options.peers or Path(folder, "peers")
+        yield None if options.no_peers else peers_python(kept)
+
+
+def write(out: Path, **contents: Any) -> None:
+    """Write results as JSON, with the software and the machine."""
+    from disc import host
+
+    about = {"versions": host.versions(), "commit": host.commit(), "machine": host.facts()}
+    out.write_text(json.dumps({**about, **contents}, indent=1) + "\n")
 
 
 def peers_python(folder: Path) -> Path:
@@ -64,8 +101,10 @@ def peers_python(folder: Path) -> Path:
     return python
 
 
-def versions_of(python: Path) -> dict[str, str]:
-    """Package versions in the peers' virtual environment."""
+def versions_of(python: Path | None) -> dict[str, str]:
+    """Package versions in the peers' virtual environment, if it is used."""
+    if python is None:
+        return {}
     command = [str(python), "-m", "pip", "list", "--format", "json"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     wanted = ("torch", "stable_baselines3", "sbx-rl", "gymnasium", "mujoco", "jax")
@@ -99,14 +138,8 @@ def training(quick: bool, python: Path | None) -> Results:
                 results[f"{env} | {cores} | {name}"] = found
                 say(f"{env}, {cores} cores, {name}: {found['steps_per_second']:,.0f} steps/s")
             for library in ("sb3", "sbx") if python else ():
-                text = {"library": library, "env": env, "cores": cores}
-                text |= {"warm_up": 2 * 2048, "steps": (iterations + 3) * 2048}
-                printed = pinned(
-                    [str(python), str(HERE / "peers.py"), json.dumps(text)],
-                    cores,
-                    **({"NPROC": "1"} if cores == 1 else {}),
-                )
-                found = json.loads(printed.splitlines()[-1])
+                task = {"library": library, "env": env, "warm_up": 2 * 2048}
+                found = measure_peer(python, cores, **task, steps=(iterations + 3) * 2048)
                 results[f"{env} | {cores} | {library}"] = found
                 say(f"{env}, {cores} cores, {library}: {found['steps_per_second']:,.0f} steps/s")
     return results
@@ -130,23 +163,16 @@ def floors() -> Results:
 
 def growth(quick: bool) -> Results:
     """Seconds per iteration by number of included batches, action dimension and width."""
-    results: Results = {}
-    base = {"algorithm": "disc", "held": True, "iterations": 2 if quick else 4}
-    for n in (1, 4, 16, 64):
-        options = {**ALL_INCLUDED, "replay_length": n}
-        results[f"included batches | {n}"] = measure(
-            "train", 2, dimensions=8, **base, options=options
-        )
     eight = {**ALL_INCLUDED, "replay_length": 8}
-    for d in (1, 4, 16, 64):
-        results[f"action dimension | {d}"] = measure(
-            "train", 2, dimensions=d, **base, options=eight
-        )
-    for width in (64, 128, 256, 512):
-        options = {**eight, "widths": [width, width]}
-        results[f"network width | {width}"] = measure(
-            "train", 2, dimensions=8, **base, options=options
-        )
+    tasks: dict[str, tuple[int, dict[str, Any]]] = {
+        **{f"included batches | {n}": (8, {**eight, "replay_length": n}) for n in (1, 4, 16, 64)},
+        **{f"action dimension | {d}": (d, eight) for d in (1, 4, 16, 64)},
+        **{f"network width | {w}": (8, {**eight, "widths": [w, w]}) for w in (64, 128, 256, 512)},
+    }
+    results: Results = {}
+    for name, (dimensions, options) in tasks.items():
+        task = {"algorithm": "disc", "held": True, "iterations": 2 if quick else 4}
+        results[name] = measure("train", 2, dimensions=dimensions, **task, options=options)
     say("growth: done")
     return results
 
@@ -172,13 +198,8 @@ def start_up() -> Results:
             results[f"start | {state}"] = {"seconds_to_first_iteration": first}
             say(f"disc train, cache {state}: first iteration done after {first:.1f} s")
         for state in ("cold", "warm"):
-            cache = {"XDG_CACHE_HOME": str(Path(folder, "compile"))}
-            text = json.dumps(
-                {"kind": "train", "cores": 2, "algorithm": "disc", "env": "Humanoid-v5"}
-                | {"iterations": 1}
-            )
-            printed = pinned([sys.executable, "-m", "benchmarks.workers", text], 2, **cache)
-            found = json.loads(printed.splitlines()[-1])
+            task = {"kind": "train", "algorithm": "disc", "env": "Humanoid-v5", "iterations": 1}
+            found = run(WORKERS, 2, task, XDG_CACHE_HOME=str(Path(folder, "compile")))
             results[f"compile | {state}"] = found
             say(
                 f"compilation, cache {state}: {found['compile_seconds']:.1f} s for "
@@ -231,26 +252,17 @@ def main() -> None:
     """Measure everything, print the tables, write the JSON file."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.speed")
     parser.add_argument("--quick", action="store_true", help="fewer iterations, less precise")
-    parser.add_argument(
-        "--no-peers", action="store_true", help="leave Stable-Baselines3 and SBX out"
-    )
-    parser.add_argument("--peers", type=Path, help="a virtual environment to keep the peers in")
-    parser.add_argument("--out", type=Path, default=Path("speed.json"))
+    add_options(parser, "speed.json")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        python = None if options.no_peers else peers_python(options.peers or Path(folder, "peers"))
-        peer_versions = versions_of(python) if python else {}
+    with peers(options) as python:
+        versions = versions_of(python)
         results = {
             **floors(),
             **training(options.quick, python),
             **growth(options.quick),
             **start_up(),
         }
-    from disc import host
-
-    about = {"versions": host.versions(), "commit": host.commit(), "machine": host.facts()}
-    about["peers"] = peer_versions
-    options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
+    write(options.out, peers=versions, results=results)
     table = Table(title="Training, steps per second", title_justify="left")
     for column in ("environment | cores | what", "steps/s", "batches", "sample, read, update (s)"):
         table.add_column(column, justify="left" if "|" in column else "right")

@@ -10,6 +10,8 @@ import resource
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,8 +136,6 @@ def acting(task: dict[str, Any]) -> dict[str, Any]:
 
 def _fill(agent: Any) -> None:
     """Fill every slot of the replay with the same batch, so that all are included at once."""
-    from functools import partial
-
     from disc.envs.rollout import collect
 
     agent.env.reset(agent.state.seed, 0)
@@ -144,9 +144,7 @@ def _fill(agent: Any) -> None:
     rollout = collect(agent.env, act, agent.state, agent.config.horizon)
     for _ in range(agent.state.replay.length):
         agent.training.state = agent.algorithm.observe(agent.config, agent.state, rollout)
-        agent.training.state = type(agent.state)(
-            **{**vars(agent.state), "iteration": agent.state.iteration + 1}
-        )
+        agent.training.state = replace(agent.state, iteration=agent.state.iteration + 1)
 
 
 def _flops(agent: Any) -> float:
@@ -186,14 +184,12 @@ def synthetic(dimensions: int) -> Any:
 
 def sampling(task: dict[str, Any]) -> dict[str, Any]:
     """Time to collect a batch, and to only step the environments with the same actions."""
-    from functools import partial
-
     from disc import PPO
     from disc.envs.rollout import collect
 
     agent = PPO(task["env"], num_envs=task["num_envs"], threads=task["cores"])
     horizon, env = agent.config.horizon, agent.env
-    agent.learn(WARM_UP * horizon, eval_every=0, checkpoint_every=0, progress=False)
+    agent.learn(WARM_UP * horizon, **QUIET)
     act: Any = partial(agent.algorithm.act, agent.config, env.spec)
     collecting, alone = [], []
     for repeat in range(task["repeats"]):

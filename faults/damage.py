@@ -85,10 +85,10 @@ def newest(family: str, folder: Path, rng: np.random.Generator, tries: int) -> O
         out = stopped(family, folder / f"newest{i}")
         damage(max((out / "checkpoints").iterdir()), rng)
         resume(out, threads=1, progress=False)
-        wrong += [*differences(folder / "whole", out), *litter(out)]
-    remark = "; ".join(wrong) or "resumes from the one before, with the same result"
+        wrong.append("; ".join([*differences(folder / "whole", out), *litter(out)]))
     what = f"{family}: the newest checkpoint is damaged"
-    return Outcome("disks", what, tries, tries - len(wrong), remark)
+    promise = "resumes from the one before, with the same result"
+    return Outcome.of("disks", what, wrong, promise)
 
 
 def every(family: str, folder: Path) -> Outcome:
@@ -132,9 +132,8 @@ def cache(scratch: Path, rng: np.random.Generator) -> Outcome:
     second = run([*cli_args, "second"], scratch, env=settings)
     ended = first.returncode == second.returncode == 0
     wrong = differences(scratch / "first", scratch / "second") if ended else [second.stderr[-300:]]
-    remark = "; ".join(wrong) or "recompiled; the same results"
     what = f"{len(kept)} compiled programs in the cache are damaged"
-    return Outcome("disks", what, 1, int(not wrong), remark)
+    return Outcome.of("disks", what, ["; ".join(wrong)], "recompiled; the same results")
 
 
 def two_processes(scratch: Path) -> Outcome:

@@ -44,10 +44,10 @@ def full(family: str, folder: Path, rng: np.random.Generator, tries: int) -> Out
             problem = _complaint(family, out)
             resize(100 * sum(sizes))
             found = _recovers(family, folder, out, problem)
-        wrong += [f"{room:,} bytes: {', '.join(found)}"] if found else []
+        wrong.append(f"{room:,} bytes: {', '.join(found)}" if found else "")
     what = f"{family}: a full disk ({'tmpfs' if able else 'RLIMIT_FSIZE'})"
-    remark = "; ".join(wrong) or "one-sentence error; resumes with more space, with the same result"
-    return Outcome("disks", what, tries, tries - len(wrong), remark)
+    promise = "one-sentence error; resumes with more space, with the same result"
+    return Outcome.of("disks", what, wrong, promise)
 
 
 def _complaint(family: str, out: Path, **more: Any) -> str:
@@ -86,11 +86,9 @@ def read_only(family: str, folder: Path) -> Outcome:
     permit(place, able)
     wrong = _recovers(family, folder, out, problem)
     wrong += [] if refused and not (place / "other").exists() else [f"started: {refused!r}"]
-    remark = (
-        "; ".join(wrong) or "one-sentence error; resumes with the same result; no new run starts"
-    )
     what = f"{family}: a folder that becomes unwritable"
-    return Outcome("disks", what, 1, int(not wrong), remark)
+    promise = "one-sentence error; resumes with the same result; no new run starts"
+    return Outcome.of("disks", what, ["; ".join(wrong)], promise)
 
 
 def forbid(place: Path, root: bool) -> None:

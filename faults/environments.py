@@ -24,17 +24,11 @@ from disc.cli import main
 from disc.envs import evaluate
 from disc.report import plots
 from disc.run import log
-from faults import broken
+from faults import broken, short
 from faults.outcome import Outcome, reported_cleanly, run
 
 MODULE = broken.__name__
 STEPS, EVERY = 192, 64
-FAMILIES = {
-    "disc": "--gradient-steps 4 --epochs 1 --replay-length 4",
-    "sac": "--steps-per-update 16 --updates-per-step 0.125 --random-steps 48 --replay-size 256 "
-    "--batch-size 8",
-}
-PLAN = f"--horizon {EVERY} --widths 8 --steps {STEPS} --checkpoint-every {EVERY}"
 
 # The message for each, with the step; episodes end at steps 84 and 104.
 AT, LAST = "at step 100", "at step 104"
@@ -137,8 +131,13 @@ def command(*cli_args: str | Path) -> Result:
 
 def train(name: str, family: str, path: Path, *cli_args: str) -> Result:
     """`disc train` of a broken environment."""
-    options = f"--algo {family} {PLAN} {FAMILIES[family]} --threads 1".split()
-    return command("train", f"{MODULE}:{name}", *options, *cli_args, "--out", path)
+    return command("train", f"{MODULE}:{name}", *_options(family), *cli_args, "--out", path)
+
+
+def _options(family: str) -> list[str]:
+    plan = {"steps": STEPS, "checkpoint_every": EVERY, "algo": family, "threads": 1}
+    options = {**plan, **short.OPTIONS[family], "horizon": EVERY}
+    return [*short.cli_args(options), "--no-check"]
 
 
 def reported(name: str, family: str, path: Path, says: str, *cli_args: str) -> str:
@@ -184,13 +183,6 @@ def works(name: str, family: str, path: Path, *cli_args: str) -> str:
     return ""
 
 
-def outcome(what: str, complaints: list[str], promise: str) -> Outcome:
-    """One line of the table."""
-    lost = [complaint for complaint in complaints if complaint]
-    held = len(complaints) - len(lost)
-    return Outcome("environments", what, len(complaints), held, "; ".join(lost) or promise)
-
-
 def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
     """Train on everything in `broken.py`; with a smaller scale, on fewer of each kind."""
 
@@ -210,28 +202,37 @@ def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[
         found = [
             reported(name, family, scratch / family / name, table[name], *plan)
             for name in some(list(table))
-            for family in FAMILIES
+            for family in short.FAMILIES
         ]
-        yield outcome(what, found, promise)
+        yield Outcome.of("environments", what, found, promise)
     found = [
         works(name, family, scratch / family / name, "--eval-every", "96", "--eval-episodes", "2")
         for name in some(WORKING.split())
-        for family in FAMILIES
+        for family in short.FAMILIES
     ]
-    yield outcome("unusual, but valid", found, "trains to its end")
+    yield Outcome.of("environments", "unusual, but valid", found, "trains to its end")
     found = [
         reported("ActionsChecked", "disc", scratch / "told", BOUNDS, *quiet),
         works("ActionsChecked", "disc", scratch / "clipped", "--clip-actions", *quiet),
         works("ActionsChecked", "sac", scratch / "bounded", *quiet),
     ]
-    yield outcome("raises for actions beyond its bounds", found, "reported, or within bounds")
+    yield Outcome.of(
+        "environments", "raises for actions beyond its bounds", found, "reported, or within bounds"
+    )
     found = [_on_threads(name, scratch) for name in some(["StepRaises", "OldStep", "ResetNaN"])]
-    yield outcome("several environments, on threads", found, promise)
-    yield outcome("never ends", [_endless(family, scratch) for family in FAMILIES], "warns once")
+    yield Outcome.of("environments", "several environments, on threads", found, promise)
+    yield Outcome.of(
+        "environments",
+        "never ends",
+        [_endless(family, scratch) for family in short.FAMILIES],
+        "warns once",
+    )
     found = [_check(name) for name in some([*_all(), *WORKING.split()])]
-    yield outcome("disc check", found, "problems are reported; valid environments pass")
+    yield Outcome.of(
+        "environments", "disc check", found, "problems are reported; valid environments pass"
+    )
     found = [_as_process(name, scratch) for name in some(["StepRaises", "OldStep", "ResetNaN"])]
-    yield outcome("in a separate process", found, promise)
+    yield Outcome.of("environments", "in a separate process", found, promise)
 
 
 def _on_threads(name: str, scratch: Path) -> str:
@@ -265,8 +266,8 @@ def _check(name: str) -> str:
 
 
 def _as_process(name: str, scratch: Path) -> str:
-    cli_args = f"train {MODULE}:{name} {PLAN} {FAMILIES['disc']} --eval-every 0 --out".split()
-    result = run([*cli_args, scratch / "process" / name], scratch)
+    options = [*_options("disc"), "--eval-every", "0", "--out", f"process/{name}"]
+    result = run(["train", f"{MODULE}:{name}", *options], scratch)
     if not reported_cleanly(result):
         return f"{name}: status {result.returncode}, {result.stderr[-300:]!r}"
     sentence = result.stderr.strip().splitlines()[-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,12 +18,10 @@ from disc.run import directory
 from disc.run.agent import AGENTS
 from disc.study import spec
 from faults import mutations
-from faults.outcome import Outcome, run
+from faults.outcome import Outcome, Trial, copied, run
 
 ROOM = 3 * 2**30  # additional bytes that the process may allocate
 HUGE = 2**40  # divisible by all options that must divide it
-
-Trial = tuple[str, Callable[[], Any]]
 
 
 def outcome(scratch: Path) -> Outcome:
@@ -54,7 +51,7 @@ def main() -> None:
         for name, path in saved.items():
             yield from agents(name, path, AGENTS[name].load)
         for name, path in trained.items():
-            yield from going_on(name, path, untrusted.go_on)
+            yield from resumed(name, path, untrusted.go_on)
         yield from endless(scratch, saved["disc"], trained["disc"], untrusted.go_on)
         yield from multiplied(scratch)
 
@@ -80,23 +77,21 @@ def agents(name: str, path: Path, load: Callable[[Path], Any]) -> Iterator[Trial
             yield f"{name}.load, {option}, {envs} environments", lambda: load(copy).close()
 
 
-def going_on(name: str, path: Path, resume: Callable[[Path], None]) -> Iterator[Trial]:
+def resumed(name: str, path: Path, resume: Callable[[Path], None]) -> Iterator[Trial]:
     """Runs with too large options, resumed."""
-    whole, copy = directory.read_config(path), path.with_name("giant_run")
+    whole = directory.read_config(path)
     changes: list[dict[str, Any]] = [{"config": config} for _, config in claims(whole["config"])]
     changes += [{name: HUGE} for name in ("num_envs", "threads", "seed")]
     for change in changes:
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(path, copy)
+        copy = copied(path, "giant_run")
         (copy / "config.json").write_text(json.dumps({**whole, **change}))
-        yield f"resume {name}, {change!s:.100}", lambda: resume(copy)
+        yield f"resume {name}, {change!s:.100}", partial(resume, copy)
 
 
 def endless(
     scratch: Path, saved: Path, trained: Path, resume: Callable[[Path], None]
 ) -> Iterator[Trial]:
     """Pipes, devices, and sparse files of a terabyte, in place of files."""
-    folder = scratch / "endless"
 
     def hole(path: Path, head: bytes = b"") -> None:
         path.write_bytes(head)
@@ -128,14 +123,13 @@ def endless(
     }
     for what, make in makers.items():
         for name, read in readers.items():
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(trained, folder)
+            folder = copied(trained, "endless")
             (folder / name).unlink(missing_ok=True)
             make(folder / name)
             yield f"{what} as {name}", partial(read, folder)
             if name == "progress.csv":
-                yield f"report, {what}", lambda: report.write(folder)
-                yield f"plot, {what}", lambda: plots.curves([folder], scratch / "x.svg")
+                yield f"report, {what}", partial(report.write, folder)
+                yield f"plot, {what}", partial(plots.curves, [folder], scratch / "x.svg")
 
 
 def multiplied(scratch: Path) -> Iterator[Trial]:

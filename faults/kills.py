@@ -67,24 +67,27 @@ def kills(
     usual = json.loads(measured.read_text())
     landed: list[Kill] = []
     wrong: list[str] = []
-    runs = 0
     while len(landed) < wanted:
-        runs += 1
-        name = f"killed{runs}"
+        name = f"killed{len(wrong)}"
         landed += chain(folder, rng, [*cli_args.split(), "--out", name], usual)
         found = [*differences(folder / "whole", folder / name), *litter(folder / name)]
         found += [f"process {pid} still runs" for pid in _left(folder)]
-        wrong += [f"{name}: {', '.join(found)}"] if found else []
+        wrong.append(f"{name}: {', '.join(found)}" if found else "")
     moments = Counter(kill.moment for kill in landed)
     how = ", ".join(f"{count} {moment}" for moment, count in sorted(moments.items()))
-    remark = "; ".join(wrong) or "equal to the uninterrupted run, bit for bit; no leftover files"
     what = f"{family}: {len(landed)} kills ({how})"
-    yield Outcome("kills", what, runs, runs - len(wrong), remark)
+    promise = "equal to the uninterrupted run, bit for bit; no leftover files"
+    yield Outcome.of("kills", what, wrong, promise)
     heard = [kill for kill in landed if kill.moment != "starting"]  # the run had begun
     asked = [kill.seconds for kill in heard if kill.signal == signal.SIGTERM]
-    held = sum(seconds <= SAVES_WITHIN for seconds in asked)
-    slowest = f"the slowest took {max(asked, default=0.0):.1f} s"
-    yield Outcome("kills", f"{family}: SIGTERM saves within ten seconds", len(asked), held, slowest)
+    yield _timed(f"{family}: SIGTERM saves within ten seconds", asked)
+
+
+def _timed(what: str, seconds: list[float]) -> Outcome:
+    """Count the saves that were fast enough."""
+    held = sum(x <= SAVES_WITHIN for x in seconds)
+    slowest = f"the slowest took {max(seconds, default=0.0):.1f} s"
+    return Outcome("kills", what, len(seconds), held, slowest)
 
 
 def largest(scratch: Path, rng: np.random.Generator, algorithm: str, tries: int) -> Outcome:
@@ -106,9 +109,7 @@ def largest(scratch: Path, rng: np.random.Generator, algorithm: str, tries: int)
         seconds = time.monotonic() - clock
         saved = f"step_{log.tail(out / 'progress.csv')[-1]['step']:012.0f}.safetensors"
         asked.append(seconds if (out / "checkpoints" / saved).exists() else math.inf)
-    held = sum(seconds <= SAVES_WITHIN for seconds in asked)
-    what = f"{algorithm} on Humanoid: SIGTERM saves within ten seconds"
-    return Outcome("kills", what, tries, held, f"the slowest took {max(asked):.1f} s")
+    return _timed(f"{algorithm} on Humanoid: SIGTERM saves within ten seconds", asked)
 
 
 def fullest(scratch: Path, tries: int) -> Outcome:
@@ -134,9 +135,7 @@ def fullest(scratch: Path, tries: int) -> Outcome:
             seconds.append(time.monotonic() - clock)
         written = host.size(file.stat().st_size)
     shutil.rmtree(scratch / "full")
-    held = sum(x <= SAVES_WITHIN for x in seconds)
-    what = f"SAC on Humanoid: a full replay ({written} in a file) is saved"
-    return Outcome("kills", what, tries, held, f"the slowest took {max(seconds):.1f} s")
+    return _timed(f"SAC on Humanoid: a full replay ({written} in a file) is saved", seconds)
 
 
 def chain(

@@ -17,33 +17,12 @@ from disc.learning import replay as replays
 from disc.run.agent import AGENTS
 from faults import soak
 from faults.outcome import PATIENCE, ROOT, Outcome, differences, run, start
+from faults.short import OPTIONS, cli_args
 
 AT_ONCE = 16
 
-BATCHES: dict[str, Any] = {"horizon": 256, "gradient_steps": 4, "epochs": 2, "widths": (16, 16)}
-STEPS: dict[str, Any] = {
-    "horizon": 256,
-    "steps_per_update": 16,
-    "updates_per_step": 0.25,
-    "random_steps": 128,
-    "replay_size": 700,
-    "batch_size": 16,
-    "widths": (16, 16),
-}
-OPTIONS: dict[str, dict[str, Any]] = {
-    "disc": BATCHES,
-    "ppo": BATCHES,
-    "ppo-amber": BATCHES,
-    "trpo": {"horizon": 256, "value_epochs": 2, "widths": (16, 16)},
-    "acktr": {"horizon": 256, "value_steps": 5, "widths": (16, 16)},
-    "trust-pcl": {"horizon": 250, "replay_chunks": 70, "batch_chunks": 4, "widths": (16, 16)},
-    "ddpg": STEPS,
-    "td3": STEPS,
-    "sac": STEPS,
-    "sql": STEPS,
-}
-"""Short runs of every algorithm."""
-PLAN: dict[str, Any] = {"eval_every": 512, "eval_episodes": 2, "checkpoint_every": 512}
+STEPS = 512
+PLAN: dict[str, Any] = {"eval_every": 256, "eval_episodes": 2, "checkpoint_every": 256}
 
 
 def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
@@ -67,42 +46,28 @@ def at_once(scratch: Path, count: int, seed: int) -> Outcome:
     runs = [(names[i % len(names)], seed + i) for i in range(count)]
     processes: list[subprocess.Popen[bytes]] = []
     for name, own_seed in runs:
-        options = {"algo": name, "seed": own_seed, "steps": _steps(name), "threads": 1}
-        cli_args = _cli_args({**options, **OPTIONS[name], **PLAN, "out": f"at_once_{own_seed}"})
-        processes.append(start(["train", "Hopper-v5", *cli_args], scratch))
+        options = {"algo": name, "seed": own_seed, "steps": STEPS, "threads": 1}
+        words = cli_args({**options, **OPTIONS[name], **PLAN, "out": f"at_once_{own_seed}"})
+        processes.append(start(["train", "Hopper-v5", *words], scratch))
     wrong = []
     for (name, own_seed), process in zip(runs, processes, strict=True):
-        if status := process.wait(count * PATIENCE):
-            wrong.append(f"{name} with seed {own_seed}: status {status}")
-    for name, own_seed in [] if wrong else runs:
+        status = process.wait(count * PATIENCE)
+        wrong.append(f"{name} with seed {own_seed}: status {status}" if status else "")
+    for i, (name, own_seed) in enumerate([] if any(wrong) else runs):
         alone = scratch / f"alone_{own_seed}"
         with AGENTS[name]("Hopper-v5", seed=own_seed, threads=1, **OPTIONS[name]) as agent:
-            agent.learn(_steps(name), out=alone, progress=False, **PLAN)
+            agent.learn(STEPS, out=alone, progress=False, **PLAN)
         if found := differences(alone, scratch / f"at_once_{own_seed}"):
-            wrong.append(f"{name} with seed {own_seed}: {', '.join(found[:3])}")
-    remark = "; ".join(wrong) or f"on {host.available_cores()} cores; equal bit for bit"
-    return Outcome("load", f"{count} runs in parallel", count, count - len(wrong), remark)
-
-
-def _steps(name: str) -> int:
-    return 4 * int(OPTIONS[name]["horizon"])
-
-
-def _cli_args(options: dict[str, Any]) -> list[str]:
-    """Options for the command line."""
-    cli_args = []
-    for name, value in options.items():
-        several = value if isinstance(value, tuple) else (value,)
-        cli_args += [f"--{name.replace('_', '-')}", *map(str, several)]
-    return cli_args
+            wrong[i] = f"{name} with seed {own_seed}: {', '.join(found[:3])}"
+    promise = f"on {host.available_cores()} cores; equal bit for bit"
+    return Outcome.of("load", f"{count} runs in parallel", wrong, promise)
 
 
 def soaked(scratch: Path, kind: str, scale: float) -> tuple[list[soak.Sample], Outcome]:
     """A soak in a separate process, and whether memory stayed flat."""
     title, unit, whole = soak.KINDS[kind]
     count, file = max(10, math.ceil(scale * whole)), scratch / f"{kind}.csv"
-    cli_args: list[str | Path] = [kind, str(count), file]
-    done = run(cli_args, scratch, module="faults.soak", timeout=6 * PATIENCE)
+    done = run([kind, str(count), file], scratch, module="faults.soak", timeout=6 * PATIENCE)
     what = f"{title}: {count:,} {unit}"
     if done.returncode:
         last = (done.stderr.strip() or "no output").splitlines()[-1]
@@ -139,9 +104,8 @@ def refused() -> Outcome:
         **{name: {"replay_size": steps} for name in ("ddpg", "td3", "sac", "sql")},
     }
     tried = [*absurd.items(), ("disc", {"horizon": 2**44}), *just.items()]
-    wrong = [f"{n} {x}: {message}" for n, x in tried if not _sums_up(message := _refusal(n, x))]
-    remark = "; ".join(wrong) or _refusal("sac", absurd["sac"])
-    return Outcome("load", "a replay beyond memory", len(tried), len(tried) - len(wrong), remark)
+    wrong = ["" if _sums_up(x := _refusal(*each)) else f"{each}: {x}" for each in tried]
+    return Outcome.of("load", "a replay beyond memory", wrong, _refusal("sac", absurd["sac"]))
 
 
 def _refusal(name: str, options: dict[str, Any]) -> str:

@@ -24,28 +24,11 @@ from disc.report import plots
 from disc.run import log
 from disc.run.agent import AGENTS
 from disc.run.nonfinite import DUMP
-from faults import broken
+from faults import broken, short
 from faults.environments import command
 from faults.outcome import Outcome
 
 STEPS, EVERY, BAD = 256, 64, 192  # total, per iteration, after the corrupted update
-BATCHES = "--gradient-steps 4 --epochs 1"
-ROUNDS = (
-    "--steps-per-update 16 --updates-per-step 0.125 --random-steps 48 --replay-size 256 "
-    "--batch-size 8"
-)
-OPTIONS = {
-    "disc": f"{BATCHES} --replay-length 4",
-    "ppo": BATCHES,
-    "ppo-amber": f"{BATCHES} --replay-length 4",
-    "trpo": "--value-epochs 1 --value-minibatch 16",
-    "acktr": "--value-steps 2",
-    "trust-pcl": "--chunk-length 8 --path-length 4 --batch-chunks 4 --replay-chunks 40",
-    "ddpg": ROUNDS,
-    "td3": ROUNDS,
-    "sac": ROUNDS,
-    "sql": ROUNDS,
-}
 MEANT = ("state/['returns']", "state/['lengths']", "replay/log_std")  # NaN marks empty entries
 
 Spoil = Callable[[Any, Any, Any], tuple[Any, Any]]  # (config, state, metrics) → state, metrics
@@ -59,8 +42,8 @@ def train(algo: str, path: Path, spoil: Spoil, *cli_args: str, env: str = "Sound
     def spoiled(config: Any, state: Any, threads: int) -> Any:
         return spoil(config, *update(config, state, threads))
 
-    plan = f"--horizon {EVERY} --widths 8 8 --steps {STEPS} --checkpoint-every {EVERY}"
-    options = f"--algo {algo} {plan} {OPTIONS[algo]} --eval-every 0 --threads 1".split()
+    plan = {"algo": algo, "steps": STEPS, "checkpoint_every": EVERY, "eval_every": 0, "threads": 1}
+    options = [*short.cli_args({**plan, **short.OPTIONS[algo], "horizon": EVERY}), "--no-check"]
     drawing = dict.fromkeys(("curves", "diagnostics"), mock.DEFAULT)
     with mock.patch.object(module, "update", spoiled), mock.patch.multiple(plots, **drawing):
         return command("train", f"{broken.__name__}:{env}", *options, *cli_args, "--out", path)
@@ -192,15 +175,12 @@ def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[
             value = (np.nan, np.inf, -np.inf)[i % 3]
             path = scratch / algo / str(i)
             found.append(stops(algo, path, spoiling(float(rng.random()), value)))
-        yield outcome(f"{algo}: one entry of one array", found, promise)
+        yield Outcome.of("numbers", f"{algo}: one entry of one array", found, promise)
     found = [rolls_back(algo, scratch / algo / "back") for algo in AGENTS]
-    yield outcome("--on-nan rollback", found, "rolls back, reports it, ends with half the step")
+    yield Outcome.of(
+        "numbers", "--on-nan rollback", found, "rolls back, reports it, ends with half the step"
+    )
     found = [overflows(algo, scratch / algo / "huge") for algo in AGENTS]
-    yield outcome("rewards of 1e38", found, "detected in its iteration, or finite to the end")
-
-
-def outcome(what: str, complaints: list[str], promise: str) -> Outcome:
-    """One line of the table."""
-    lost = [complaint for complaint in complaints if complaint]
-    held = len(complaints) - len(lost)
-    return Outcome("numbers", what, len(complaints), held, "; ".join(lost) or promise)
+    yield Outcome.of(
+        "numbers", "rewards of 1e38", found, "detected in its iteration, or finite to the end"
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -16,6 +17,8 @@ from disc.run import log
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 600.0  # seconds after which a process counts as hanging
+
+Trial = tuple[str, Callable[[], Any]]  # a description, for debugging, and the function
 
 
 class Outcome(NamedTuple):
@@ -26,6 +29,13 @@ class Outcome(NamedTuple):
     tried: int
     held: int  # times that it went as promised
     remark: str = ""  # the promise, or what went wrong instead
+
+    @classmethod
+    def of(cls, part: str, what: str, complaints: Sequence[str], promise: str) -> Self:
+        """Count trials by what went wrong in each; empty if it went as promised."""
+        lost = [complaint for complaint in complaints if complaint]
+        held = len(complaints) - len(lost)
+        return cls(part, what, len(complaints), held, "; ".join(lost) or promise)
 
     @property
     def good(self) -> bool:
@@ -58,6 +68,13 @@ def environment() -> dict[str, str]:
 def reported_cleanly(result: subprocess.CompletedProcess[str]) -> bool:
     """Whether a command ended with status 2 and a sentence instead of a stack trace."""
     return result.returncode == 2 and "disc: " in result.stderr and "Traceback" not in result.stderr
+
+
+def copied(source: Path, name: str) -> Path:
+    """A new copy of a directory, next to it."""
+    copy = source.with_name(name)
+    shutil.rmtree(copy, ignore_errors=True)
+    return shutil.copytree(source, copy)
 
 
 def differences(first: Path, second: Path) -> list[str]:

@@ -118,7 +118,7 @@ def _short(i: int, run: Path) -> None:
 def _different(i: int, run: Path) -> None:
     """Train an agent with unique options, which need new compiled programs."""
     name = ("disc", "sac")[i % 2]
-    options = {**TINY[name], "learning_rate": 1e-4 * (1 + i / 1000)}
+    options = {**TINY[name], "gamma": 0.99 - i / 10_000}
     with AGENTS[name](Sound, seed=i, threads=1, **options) as agent:
         agent.learn(48, eval_every=0, progress=False)
 

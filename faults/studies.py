@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,11 +18,9 @@ from disc.algos import ALGORITHMS
 from disc.learning.config import make_config
 from disc.report import plots
 from disc.study import spec, sweep
-from disc.study import spec as study_spec
-from disc.study.spec import Arm, Experiment, Figure
+from disc.study.spec import Arm, Cell, Experiment, Figure
 from faults import mutations
-
-Trial = tuple[str, Callable[[], Any]]
+from faults.outcome import Trial, copied
 
 STUDY: dict[str, Any] = {
     "title": "A study",
@@ -82,7 +79,7 @@ def make(root: Path) -> Path:
     return root
 
 
-def config(cell: study_spec.Cell) -> dict[str, Any]:
+def config(cell: Cell) -> dict[str, Any]:
     """A `config.json`, as written by `disc train`."""
     options = make_config(ALGORITHMS[cell.arm.algorithm], cell.options)
     plan = {
@@ -142,7 +139,7 @@ def changed_experiments(root: Path, rng: np.random.Generator, count: int) -> Ite
 
 def parse(text: str, path: Path) -> None:
     """Read an experiment and check it."""
-    inside(study_spec.from_json(text, path))
+    inside(spec.from_json(text, path))
 
 
 def inside(found: Experiment) -> None:
@@ -179,7 +176,7 @@ def changed_reports(root: Path, rng: np.random.Generator, count: int) -> Iterato
     """A report on intact runs with a modified experiment."""
     whole = json.loads((root / "study.json").read_text())
     for i in range(count):
-        copy = again(root)
+        copy = copied(root, "changed_study")
         text = mutations.text(mutations.changed(whole, rng))
         (copy / "study.json").write_text(text)
         yield f"{i}", partial(page, copy)
@@ -191,7 +188,7 @@ def hostile_runs(root: Path, rng: np.random.Generator, count: int) -> Iterator[T
     first = found.cells()[0].path
     whole, rows = (root / first / "config.json").read_text(), record(20_000)
     for i in range(count):
-        copy = again(root)
+        copy = copied(root, "changed_study")
         if i % 4 == 0:
             (copy / "study.json").unlink()
         if i % 2:
@@ -241,14 +238,6 @@ def hostile_plots(root: Path, rng: np.random.Generator, count: int) -> Iterator[
         path.write_bytes(hostile_record(record(20_000), rng))
         draw = plots.diagnostics if i % 4 == 0 else plots.curves
         yield f"{i}", partial(draw, [path], out)
-
-
-def again(root: Path) -> Path:
-    """A new copy of a sweep."""
-    copy = root.with_name("changed_study")
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(root, copy)
-    return copy
 
 
 class Page(HTMLParser):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import resource
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,36 +23,28 @@ from disc import storage
 from disc.cli import policy as cli_policy
 from disc.cli.options import Info
 from disc.policy import file as policy_file
-from disc.policy.policies import Policy
+from disc.policy.policies import Categorical, Policy
 from disc.run import resume
 from disc.run.agent import AGENTS, Agent
 from disc.run.directory import RunDirectory
 from disc.run.training import Training
 from disc.types import DiscError
 from faults import giants, mutations, studies
-from faults.outcome import Outcome
+from faults.outcome import Outcome, Trial, copied
+from faults.short import OPTIONS
 
 ENV = "Pendulum-v1"  # fast to make
+DISCRETE = "CartPole-v1"
 SECONDS = 5.0  # maximum CPU time to read a file
 PATIENCE = 60  # seconds after which it counts as hanging, even on a busy machine
 MEMORY = 400_000  # maximum kB that reading a file may allocate
 LONGEST = 3_000  # maximum characters of an error
 
-BATCH = {"horizon": 64, "gradient_steps": 4, "epochs": 1, "widths": (8, 8)}
-OFF = {"horizon": 64, "steps_per_update": 8, "random_steps": 8, "replay_size": 80, "widths": (8, 8)}
-CHUNKS = {"horizon": 64, "chunk_length": 8, "path_length": 4, "replay_chunks": 9, "widths": (8, 8)}
-OPTIONS: dict[str, dict[str, Any]] = {
-    "disc": {**BATCH, "replay_length": 3},
-    "acktr": {"horizon": 64, "value_steps": 2, "widths": (8, 8)},
-    "trust-pcl": {**CHUNKS, "batch_chunks": 4},
-    "ddpg": {**OFF, "batch_size": 4},
-    "td3": {**OFF, "batch_size": 4},
-    "sac": {**OFF, "batch_size": 4},
-    "sql": {**OFF, "batch_size": 4},
-}
-KINDS = {"gaussian": "disc", "deterministic": "ddpg", "squashed": "sac", "sampler": "sql"}
-
-Trial = tuple[str, Callable[[], Any]]  # a description, for debugging, and the function
+WRAPPED = {"random_steps": 8, "replay_size": 80, "replay_chunks": 9}  # overwrites old steps
+KINDS = {
+    "gaussian": "disc", "categorical": "ppo", "deterministic": "ddpg", "squashed": "sac",
+    "sampler": "sql",
+}  # fmt: skip
 
 
 def campaign(scratch: Path, rng: np.random.Generator, scale: float) -> Iterator[Outcome]:
@@ -76,7 +67,7 @@ def lines(
     """
     count, few = (max(5, round(n * scale)) for n in (1500, 150))
     for kind, name in KINDS.items():
-        path = save(scratch, name)
+        path = save(scratch, name, DISCRETE if kind == "categorical" else ENV)
         yield f"{kind} policies, bytes changed", damaged_policies(path, rng, count)
         yield f"{kind} policies, headers changed", changed_policies(path, rng, count, True)
         yield f"{kind} policies, arrays changed", changed_policies(path, rng, count, False)
@@ -132,15 +123,16 @@ def attempt(trial: Callable[[], Any]) -> str:
 # Policy files
 
 
-def make(name: str) -> Agent:
+def make(name: str, env: str = ENV) -> Agent:
     """A small agent."""
-    return AGENTS[name](ENV, threads=1, **OPTIONS[name])
+    wrapped = {option: x for option, x in WRAPPED.items() if option in OPTIONS[name]}
+    return AGENTS[name](env, threads=1, **{**OPTIONS[name], **wrapped})
 
 
-def save(scratch: Path, name: str) -> Path:
+def save(scratch: Path, name: str, env: str = ENV) -> Path:
     """A valid policy file."""
     path = scratch / f"{name}.disc"
-    with make(name) as agent:
+    with make(name, env) as agent:
         agent.save(path)
     return path
 
@@ -197,8 +189,9 @@ def use(acting: Policy) -> None:
             x = np.ones((*batch, *acting.observation_shape), np.float32)
             for deterministic in (True, False):
                 action, _ = acting.predict(x, deterministic)
-                assert action.shape == (*batch, *acting.action_shape), action.shape
-                assert action.dtype == np.float32, action.dtype
+                assert np.shape(action) == (*batch, *acting.action_shape), np.shape(action)
+                kind = np.asarray(action).dtype.kind
+                assert kind in ("iu" if isinstance(acting, Categorical) else "f"), kind
 
 
 def able(agent: Agent | Training) -> None:
@@ -235,7 +228,7 @@ def changed_runs(run: Path, rng: np.random.Generator, count: int) -> Iterator[Tr
     config, data = RunDirectory.open(run), (run / "config.json").read_bytes()
     config.close()
     for i in range(count):
-        copy = again(run)
+        copy = copied(run, "changed_run")
         message = mutations.text(mutations.changed(config.config, rng))
         (copy / "config.json").write_text(message, encoding="utf-8")
         yield f"{i}", partial(go_on, copy)
@@ -248,24 +241,16 @@ def changed_checkpoints(run: Path, rng: np.random.Generator, count: int) -> Iter
     (path,) = (run / "checkpoints").iterdir()
     arrays, info = storage.read_tensors(path, "disc-checkpoint", 1)
     for i in range(count):
-        copy = again(run)
+        copy = copied(run, "changed_run")
         odd = mutations.altered(arrays, rng) if i % 3 else arrays
         header = info if i % 3 else mutations.changed(info, rng)
         mutations.write(copy / "checkpoints" / path.name, odd, header)
         yield f"{i}", partial(go_on, copy)
 
 
-def again(run: Path) -> Path:
-    """A new copy of a run."""
-    copy = run.with_name("changed_run")
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(run, copy)
-    return copy
-
-
 def go_on(run: Path) -> None:
     """Do everything that `disc.resume` does before training."""
-    training, _, directory = resume.open_run(run, 10**6, None, 1, None, lambda *_: None)
+    training, _, directory = resume.open_run(run, 10**6, None, 1, None, None, lambda *_: None)
     try:
         able(training)
     finally:

@@ -2,7 +2,9 @@
 
 Every algorithm trains for some iterations on a MuJoCo task in both, with the same seed, and the
 columns of progress.csv are compared, except times. A run directory of the old checkout is also
-resumed by the new one. Needs only git checkouts; both run in this Python environment.
+resumed by the new one. With `--speed ROUNDS`, both train in turn that often instead, on one core,
+and the ratio of their speeds is printed. Needs only git checkouts; both run in this Python
+environment.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
 STEPS = 6_144
+SPEED_STEPS = 40_960
 OFF_POLICY_STEPS = 1_000
 OFF_POLICY = ("ddpg", "td3", "sac", "sql")
 OPTIONS = {
@@ -61,6 +65,31 @@ def compare(old: Path, new: Path, task: str, algorithm: str, folder: Path) -> st
     return ""
 
 
+def speed(checkout: Path, task: str, algorithm: str, run: Path) -> float:
+    """Steps per second of sampling and learning: the median over the rows after the first three."""
+    off_policy = algorithm in OFF_POLICY
+    options = [*OPTIONS.get(algorithm, "").split(), "--algo", algorithm, "--threads", "1"]
+    plan = f"--steps {SPEED_STEPS // 10 if off_policy else SPEED_STEPS} --eval-every 0".split()
+    disc(checkout, "train", task, *options, *plan, "--out", str(run))
+    with open(run / "progress.csv", newline="", encoding="utf-8") as file:
+        read = list(csv.DictReader(file))
+    times = ("time/sampling", "time/reading", "time/updating")
+    seconds = [sum(float(row.get(name) or 0.0) for name in times) for row in read]
+    return (int(read[1]["step"]) - int(read[0]["step"])) / median(seconds[3:])
+
+
+def compare_speed(
+    old: Path, new: Path, task: str, algorithm: str, rounds: int, folder: Path
+) -> str:
+    """Both speeds, the best of all rounds, and their ratio."""
+    best = {old: 0.0, new: 0.0}
+    for i in range(rounds):
+        for checkout in best:
+            run = folder / f"{algorithm}_{i}_{checkout == new}"
+            best[checkout] = max(best[checkout], speed(checkout, task, algorithm, run))
+    return f"{best[old]:9,.0f} {best[new]:9,.0f} steps/s, new / old {best[new] / best[old]:.3f}"
+
+
 def main() -> None:
     """Compare, print one line per algorithm, and exit with status 1 if one differs."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.compare")
@@ -68,11 +97,16 @@ def main() -> None:
     parser.add_argument("new", type=Path, help="the new checkout")
     parser.add_argument("--task", default="HalfCheetah-v5")
     parser.add_argument("--algo", nargs="+", default=ALGORITHMS, choices=ALGORITHMS)
+    parser.add_argument("--speed", type=int, metavar="ROUNDS", help="compare the speed instead")
     options = parser.parse_args()
     different = 0
     with tempfile.TemporaryDirectory() as folder:
         for algorithm in options.algo:
             paths = (options.old.absolute(), options.new.absolute())
+            if options.speed:
+                rates = compare_speed(*paths, options.task, algorithm, options.speed, Path(folder))
+                print(f"{algorithm:10} {rates}", flush=True)
+                continue
             found = compare(*paths, options.task, algorithm, Path(folder))
             different += bool(found)
             print(f"{algorithm:10} {found or 'equal'}", flush=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disc.envs.tasks import TASKS
 from disc.report.plots import COLORS, column, dress, panels, save, shade
 from disc.run import log
-from disc.study.statistics import trailing_mean
+from disc.study import statistics
+from disc.study.statistics import Curve
 from disc.types import DiscError
 
 LABELS = {
@@ -38,35 +38,24 @@ class Run(NamedTuple):
     config: dict[str, Any]
     rows: list[log.Row]
 
-    @property
-    def algorithm(self) -> str:
-        """The algorithm's name."""
-        return self.config["algorithm"]
+
+Runs = dict[str, list[Run]]  # by algorithm
 
 
-def load(directory: Path) -> dict[str, dict[str, list[Run]]]:
+def load(directory: Path) -> dict[str, Runs]:
     """All runs below a directory, by environment and algorithm."""
-    runs: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    runs: dict[str, Runs] = defaultdict(lambda: defaultdict(list))
     for path in sorted(directory.glob("*/*/progress.csv")):
         config = json.loads((path.parent / "config.json").read_text(encoding="utf-8"))
-        run = Run(config, log.read_progress(path))
-        runs[config["env_name"]][run.algorithm].append(run)
+        runs[config["env_name"]][config["algorithm"]].append(Run(config, log.read_progress(path)))
     if not runs:
         raise DiscError(f"{directory}: contains no runs (TASK/RUN/progress.csv).")
     return runs
 
 
-def across(runs: list[Run], name: str, window: int = 1) -> tuple[NDArray[np.float64], ...]:
-    """Steps, mean and standard deviation of a metric over the runs."""
-    columns = [column(run.rows, name) for run in runs]
-    length = min(len(steps) for steps, _ in columns)
-    values = np.stack([trailing_mean(values[:length], window) for _, values in columns])
-    return columns[0][0][:length], values.mean(axis=0), values.std(axis=0)
-
-
-def load_peers(directory: Path) -> dict[str, dict[str, list[Run]]]:
+def load_peers(directory: Path) -> dict[str, Runs]:
     """Runs of SBX, `TASK/sbx_ALGORITHM_seedN.csv`, by environment and algorithm."""
-    peers: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    peers: dict[str, Runs] = defaultdict(lambda: defaultdict(list))
     for path in sorted(directory.glob("*/sbx_*_seed*.csv")):
         algorithm = path.stem.split("_")[1]
         env = TASKS[path.parent.name].id
@@ -74,9 +63,7 @@ def load_peers(directory: Path) -> dict[str, dict[str, list[Run]]]:
     return peers
 
 
-def learning_curves(
-    runs: dict[str, list[Run]], env: str, out: Path, peers: dict[str, list[Run]] | None = None
-) -> None:
+def learning_curves(runs: Runs, env: str, out: Path, peers: Runs | None = None) -> None:
     """Evaluated returns of some algorithms on one task: mean and one standard deviation.
 
     Args:
@@ -97,7 +84,7 @@ def learning_curves(
     save(figure, out)
 
 
-def vanishing(runs: dict[str, dict[str, list[Run]]], out: Path) -> None:
+def vanishing(runs: dict[str, Runs], out: Path) -> None:
     """The paper's Fig. 1, for PPO and DISC: mean ρ' and the share of vanished gradients."""
     figure, (left, right) = panels(2, 9.5)
     shown = [env for env in sorted(runs) if {"ppo", "disc"} & runs[env].keys()]
@@ -118,17 +105,23 @@ def vanishing(runs: dict[str, dict[str, list[Run]]], out: Path) -> None:
 def _draw(
     axes: Any, runs: list[Run], name: str, color: str, label: str, style: str = "-", window: int = 1
 ) -> None:
-    steps, mean, spread = across(runs, name, window)
     seeds = f" ({len(runs)} seed{'s' if len(runs) > 1 else ''})"
-    axes.plot(steps, mean, style, color=color, label=label + seeds)
-    if len(runs) > 1:
-        shade(axes, steps, mean, spread, color)
+    curves = [column(run.rows, name) for run in runs]
+    draw_mean(axes, curves, window, color=color, label=label + seeds, linestyle=style)
+
+
+def draw_mean(axes: Any, curves: list[Curve], window: int, **style: Any) -> None:
+    """Plot the mean over runs and, if there are several, one standard deviation."""
+    steps, mean, spread = statistics.across(curves, window)
+    axes.plot(steps, mean, **style)
+    if len(curves) > 1:
+        shade(axes, steps, mean, spread, style["color"])
 
 
 MILESTONES = (50_000, 100_000, 200_000, 500_000, 1_000_000)
 
 
-def reached(runs: dict[str, dict[str, list[Run]]]) -> str:
+def reached(runs: dict[str, Runs]) -> str:
     """Mean evaluated return at milestones, as Markdown; one row per environment and algorithm.
 
     Uses the evaluation nearest to each milestone, if within 5 % of it.
@@ -151,16 +144,20 @@ def reached(runs: dict[str, dict[str, list[Run]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _evaluations(run: Run) -> Curve:
+    return column(run.rows, "eval/return")
+
+
 def _nearest(run: Run, milestone: int) -> float | None:
     """The evaluation nearest to a step, or None if it is too far."""
-    steps, values = column(run.rows, "eval/return")
+    steps, values = _evaluations(run)
     if not len(steps):
         return None
     nearest = int(np.argmin(np.abs(steps - milestone)))
     return float(values[nearest]) if abs(steps[nearest] - milestone) <= milestone / 20 else None
 
 
-def table(runs: dict[str, dict[str, list[Run]]]) -> str:
+def table(runs: dict[str, Runs]) -> str:
     """Final evaluation of every run, as Markdown; one row per environment and algorithm."""
     lines = [
         "| environment | algorithm | steps | seeds | last evaluation, each seed | mean |",
@@ -168,8 +165,8 @@ def table(runs: dict[str, dict[str, list[Run]]]) -> str:
     ]
     for env in sorted(runs):
         for algorithm in sorted(runs[env]):
-            some = [run for run in runs[env][algorithm] if len(column(run.rows, "eval/return")[0])]
-            finals = [column(run.rows, "eval/return")[1][-1] for run in some]
+            some = [run for run in runs[env][algorithm] if len(_evaluations(run)[1])]
+            finals = [_evaluations(run)[1][-1] for run in some]
             if not some:
                 continue
             seeds = ", ".join(str(run.config["seed"]) for run in some)

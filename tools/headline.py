@@ -13,9 +13,9 @@ from disc import storage
 from disc.envs.tasks import TASKS
 from disc.report import load, tables
 from disc.report.load import Study
-from disc.report.plots import COLORS, dress, panels, save, shade
-from disc.study import statistics
+from disc.report.plots import COLORS, dress, panels, save
 from disc.types import DiscError
+from tools import figures
 
 WINDOW = 10  # evaluations averaged for each point of a curve
 
@@ -52,9 +52,7 @@ def draw(study: Study, out: Path) -> None:
             curves = study.groups[task, arm.label].curves()
             if not curves or not study.groups[task, arm.label].finished:
                 continue
-            steps, mean, spread = statistics.across(curves, WINDOW)
-            axes.plot(steps, mean, color=color, label=arm.label)
-            shade(axes, steps, mean, spread, color)
+            figures.draw_mean(axes, curves, WINDOW, color=color, label=arm.label)
             paper = study.experiment.paper.get(arm.label, {}).get(task)
             if paper:
                 axes.axhline(paper[0], color=color, linestyle="--", linewidth=0.9, alpha=0.8)

@@ -2,10 +2,12 @@
 
 Copies the experiments and, for each run, `config.json` and the columns of its record that tables
 and figures need. This is a few tens of kilobytes per million steps, small enough for a repository.
+With `--unfinished`, also runs that have not done all their steps, as far as they got.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -30,21 +32,22 @@ COLUMNS = (
 )
 
 
-def keep(source: Path, destination: Path) -> list[Path]:
+def keep(source: Path, destination: Path, unfinished: bool = False) -> list[Path]:
     """Copy the files that tables and figures need.
 
     Args:
         source: the directory of a sweep.
         destination: another directory, created if needed.
+        unfinished: copy runs that have not done all their steps too.
 
     Returns:
-        The copied runs: those that have done all their steps.
+        The copied runs.
     """
     kept = []
     for path in sorted(source.glob("*/*/progress.csv")):
         run = path.parent
         config, rows = directory.read_config(run), log.read_progress(path)
-        if not rows or rows[-1]["step"] < config["plan"]["steps"]:
+        if not rows or (rows[-1]["step"] < config["plan"]["steps"] and not unfinished):
             continue
         there = destination / run.relative_to(source)
         there.mkdir(parents=True, exist_ok=True)
@@ -66,10 +69,13 @@ def _line(row: log.Row, columns: list[str]) -> str:
 
 def main() -> None:
     """Copy the runs of one directory to another."""
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m tools.keep FROM TO")
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.keep")
+    parser.add_argument("source", type=Path, metavar="FROM", help="the directory of a sweep")
+    parser.add_argument("destination", type=Path, metavar="TO", help="created if needed")
+    parser.add_argument("--unfinished", action="store_true", help="keep unfinished runs too")
+    options = parser.parse_args()
     try:
-        for path in keep(Path(sys.argv[1]), Path(sys.argv[2])):
+        for path in keep(options.source, options.destination, options.unfinished):
             sys.stdout.write(f"{path}\n")
     except (DiscError, OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")

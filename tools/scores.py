@@ -18,6 +18,7 @@ import numpy as np
 
 from disc.algos import ALGORITHMS
 from disc.learning.config import make_config
+from disc.report.plots import column
 from disc.run.directory import read_config
 from disc.run.log import read_progress
 from disc.study import statistics
@@ -27,10 +28,10 @@ from disc.types import DiscError
 
 def curve(run: Path) -> Curve:
     """The evaluations of a run."""
-    rows = [row for row in read_progress(run / "progress.csv") if "eval/return" in row]
-    if not rows:
+    found = column(read_progress(run / "progress.csv"), "eval/return")
+    if not len(found[0]):
         raise DiscError(f"{run}: has no evaluations.")
-    return np.array([row["step"] for row in rows]), np.array([row["eval/return"] for row in rows])
+    return found
 
 
 def settings(config: dict[str, Any]) -> str:

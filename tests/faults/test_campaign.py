@@ -36,7 +36,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_run_recovers_from_a_full_disk(whole: Path, rng: np.random.Generator) -> None:
-    outcome = disks.full(whole.name, whole, rng, 3)
+    outcome = disks.full(whole.name, whole, rng, 1)
     assert outcome.good, outcome
 
 
@@ -47,9 +47,9 @@ def test_run_recovers_from_an_unwritable_folder(whole: Path) -> None:
 
 def test_damaged_files_are_detected(whole: Path, rng: np.random.Generator) -> None:
     outcomes = [
-        *damage.any_byte(whole.name, whole, rng, 0.02),
-        damage.newest(whole.name, whole, rng, 2),
-        damage.record(whole.name, whole, rng, 20),
+        *damage.any_byte(whole.name, whole, rng, 0.01),
+        damage.newest(whole.name, whole, rng, 1),
+        damage.record(whole.name, whole, rng, 8),
     ]
     assert [x for x in outcomes if not x.good] == []
 

@@ -42,6 +42,11 @@ def sweep(tmp_path: Path) -> Path:
     return root
 
 
+def test_unfinished_runs_are_kept_if_asked(sweep: Path, tmp_path: Path) -> None:
+    kept = keep(sweep, tmp_path / "kept", unfinished=True)
+    assert [path.name for path in kept] == ["disc_seed0", "disc_seed1"]
+
+
 def test_only_finished_runs_and_needed_columns_are_kept(sweep: Path, tmp_path: Path) -> None:
     there = tmp_path / "kept"
     assert keep(sweep, there) == [there / "hopper" / "disc_seed0"]
