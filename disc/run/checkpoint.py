@@ -242,10 +242,11 @@ def unpack(arrays: Mapping[str, np.ndarray[Any, Any]], empty: Replay) -> Replay:
     filled, steps = len(arrays["observation"]), math.prod(empty.observation.shape[1:-1])
     rows, jumps = arrays["observation"].reshape(-1, size), arrays["jump_row"]
     slots = max(1, PART // steps)
+    buffer = np.empty((min(slots, filled) * steps, size), np.float32)  # reused: JAX frees late
     for start in range(0, filled, slots):
         part = {name: arrays[name][start : start + slots] for name in columns}
         low, high = start * steps, min(start + slots, filled) * steps
-        following = np.empty((high - low, size), np.float32)
+        following = buffer[: high - low]
         following[: len(rows) - 1 - low] = rows[low + 1 : high + 1]
         first, last = np.searchsorted(jumps, (low, high))
         following[jumps[first:last] - low] = arrays["jump_observation"][first:last]
