@@ -293,9 +293,9 @@ class Remote:
             except Died as died:
                 self.workers[i].wait()
                 deaths += 1
-                self._mourn(i, deaths, died)
+                self._report_death(i, deaths, died)
 
-    def _mourn(self, i: int, deaths: int, died: Died) -> None:
+    def _report_death(self, i: int, deaths: int, died: Died) -> None:
         """Report a death."""
         first, last = self.shares[i][0], self.shares[i][-1]
         which = f"environment {first}" if first == last else f"environments {first} to {last}"
