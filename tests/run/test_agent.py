@@ -12,12 +12,12 @@ import jax
 import numpy as np
 import pytest
 
-from disc import ACKTR, DDPG, DISC, PPO, PPOAMBER, SAC, SQL, TD3, TRPO, DiscError, TrustPCL
+from disc import ACKTR, DDPG, PPO, PPOAMBER, SAC, SQL, TD3, TRPO, DiscError, TrustPCL
 from disc.learning import minibatch
 from disc.learning.networks import forward
 from disc.learning.normalize import observations, scale
 from disc.run import log
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
 from tests.support import environments as probes
 from tests.support.compare import assert_equal_trees
 from tests.support.small import QUIET, small
@@ -220,28 +220,6 @@ def test_amber_with_one_batch_equals_ppo_bit_for_bit() -> None:
     timeless = [{k: v for k, v in agent.metrics[-1].items() if not k.startswith("time/")}
                 for agent in (ppo, amber)]  # fmt: skip
     assert timeless[0] == timeless[1]
-
-
-@pytest.mark.parametrize("kind", list(AGENTS.values()))
-def test_nothing_compiles_after_the_first_iteration(kind: type[Agent]) -> None:
-    """The number of included batches changes, but no shape does."""
-    jax.clear_caches()
-    compiled: list[str] = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda name, seconds, **_: compiled.append(name) if "backend_compile" in name else None
-    )
-    counts: list[tuple[int, float]] = []
-
-    def watch(agent: Agent, row: dict[str, float]) -> None:
-        counts.append((len(compiled), row.get("is/batches", 1.0)))
-
-    several = kind in (DISC, PPOAMBER)
-    options = {"replay_length": 8, "epsilon_b": 0.05} if several else {}
-    small(kind, "Hopper-v5", **options).learn(2048, callbacks=[watch], **QUIET)
-    numbers, batches = zip(*counts, strict=True)
-    assert numbers[0] > 0
-    assert len(set(numbers)) == 1
-    assert len(set(batches)) > 1 or not several
 
 
 @pytest.mark.parametrize(

@@ -328,7 +328,9 @@ def test_run_with_environments_on_a_cluster_survives_the_loss_of_a_node(
     """Same rows as in this process, although one of the two nodes is killed after the first."""
     options: dict[str, Any] = {"checkpoint_every": 700, "eval_every": 0, "progress": False}
     deaths, report = list[str](), Remote._report_death
-    monkeypatch.setattr(Remote, "_report_death", lambda *x: (deaths.append(str(x[-1])), report(*x))[1])
+    monkeypatch.setattr(
+        Remote, "_report_death", lambda *x: (deaths.append(str(x[-1])), report(*x))[1]
+    )
 
     def lose(agent: Any, row: Any) -> bool:
         for node in [] if deaths else list(machines.worker_nodes):
