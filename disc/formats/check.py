@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from disc.policy.policies import Categorical, Policy
-from disc.types import Floats
+from disc.types import DiscError, Floats
 
 COUNT = 1_000
 """Observations that an export is compared on."""
@@ -121,7 +121,10 @@ def examples(policy: Policy, sampled: bool, count: int = 20) -> tuple[Floats, Fl
     calm = np.sort(np.argsort(error, kind="stable")[: len(x) // 2])
     chosen = calm[np.linspace(0, len(calm) - 1, count).astype(int)]
     x, draws = x[chosen], None if draws is None else draws[chosen]
-    return x, draws, actions(policy, x, draws)
+    action = actions(policy, x, draws)
+    if not np.isfinite(action).all():
+        raise DiscError("the actions of this policy are not finite.")
+    return x, draws, action
 
 
 def _double(policy: Policy) -> Any:

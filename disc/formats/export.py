@@ -57,7 +57,8 @@ def export(
     source = file.locate(source)
     found = file.read(source)
     sampled = stochastic or found.policy.sampled_only
-    content = render(found.policy, sampled, _facts(found, sampled, source))
+    with np.errstate(all="ignore"):  # extreme observations may overflow; actions are checked
+        content = render(found.policy, sampled, _facts(found, sampled, source))
     with storage.replace(path) as beside:
         beside.write_bytes(content)
 

@@ -150,6 +150,28 @@ def test_exporting_imports_no_training_dependency(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
+@every_format
+@pytest.mark.parametrize("kind", ["deterministic", "unbounded", "multi"])
+def test_policy_without_finite_actions_is_not_exported(
+    kind: str, suffix: str, tmp_path: Path
+) -> None:
+    tensors, header = policies.contents(file.load(policy_file(kind, tmp_path)))
+    huge = {k: np.sign(x) * np.float32(3e38) for k, x in tensors.items() if "weight" in k}
+    file.write(tmp_path / "huge.disc", {**tensors, **huge}, header)
+    with pytest.raises(disc.DiscError, match=r"finite|differs from numpy by nan"):
+        disc.export(tmp_path / "huge.disc", tmp_path / f"policy{suffix}")
+    assert not (tmp_path / f"policy{suffix}").exists()
+
+
+@every_format
+def test_odd_names_in_a_policy_file_do_not_matter(suffix: str, tmp_path: Path) -> None:
+    tensors, header = policies.contents(file.load(PENDULUM))
+    for name in ("\ud800", "\0\n*/", None, 3.5, [{}], float("nan")):
+        facts = {"env_name": name, "algorithm": name, "step": name, "versions": name}
+        file.write(tmp_path / "odd.disc", tensors, {**header, **facts})
+        disc.export(tmp_path / "odd.disc", tmp_path / f"policy{suffix}", overwrite=True)
+
+
 # npz
 
 
