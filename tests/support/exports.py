@@ -19,10 +19,13 @@ TRAINED = [
     *(f"version-2/{name}" for name in ("disc", "trust-pcl", "td3", "sac", "sql")),
     "categorical/ppo",
     "nested-observations",
-    "inverted-pendulum",  # 60,416 steps of PPO with --widths 16 16 --horizon 1024
-    "ddpg",  # 4,000 steps of Pendulum-v1 with --widths 16 16
+    # disc train InvertedPendulum-v5 --algo ppo --steps 60_000 --widths 16 16 --horizon 1024
+    #   --gradient-steps 16 --threads 1
+    "inverted-pendulum",
+    # disc train Pendulum-v1 --algo ddpg --steps 4_000 --widths 16 16 --threads 1
+    "ddpg",
 ]
-MADE = [*policies.KINDS, "binary", "multi", "unbounded", "clipped"]
+MADE = [*policies.KINDS, "binary", "multi", "unbounded", "one-sided", "clipped"]
 every_policy = pytest.mark.parametrize("name", [*TRAINED, *MADE])
 
 
@@ -37,8 +40,12 @@ def policy_file(name: str, folder: Path) -> Path:
         acting, _ = categorical.make(name)
     else:
         acting = file.load(SAMPLES / "inverted-pendulum" / "policy.disc")
-        bounds = (-np.inf, np.inf) if name == "unbounded" else (-0.01, 1e-3)
-        low, high = (np.float32([bound]) for bound in bounds)
+        sides = {
+            "unbounded": (-np.inf, np.inf),
+            "one-sided": (-np.inf, 0.5),
+            "clipped": (-0.01, 1e-3),
+        }
+        low, high = (np.float32([bound]) for bound in sides[name])
         acting = dataclasses.replace(acting, action_low=low, action_high=high)
     tensors, header = policies.contents(acting)
     file.write(folder / "made.disc", tensors, {"env_name": name, "algorithm": "none", **header})
