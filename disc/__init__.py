@@ -20,6 +20,7 @@ from disc._version import __version__
 if TYPE_CHECKING:
     from disc import equations
     from disc.algos import register
+    from disc.formats.export import export
     from disc.learning.algorithm import Algorithm
     from disc.policy.file import load
     from disc.policy.policies import Policy
@@ -56,6 +57,7 @@ __all__ = [
     "TrustPCL",
     "__version__",
     "equations",
+    "export",
     "load",
     "register",
     "resume",
@@ -68,6 +70,7 @@ _HOMES = {
     "Policy": "disc.policy.policies",
     "Rollout": "disc.types",
     "Spec": "disc.types",
+    "export": "disc.formats.export",
     "load": "disc.policy.file",
     "register": "disc.algos",
     "resume": "disc.run.agent",

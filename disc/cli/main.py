@@ -1,4 +1,4 @@
-"""The command line: train, resume, eval, watch, plot, sweep, reproduce, report, list, info."""
+"""The command line: `disc COMMAND`; `COMMANDS` lists all."""
 
 from __future__ import annotations
 
@@ -110,6 +110,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
     "resume": (options.Resume, train.resume_run),
     "eval": (options.Eval, policy.evaluate),
     "watch": (options.Watch, policy.watch),
+    "export": (options.Export, policy.export_policy),
     "plot": (options.Plot, plot),
     "sweep": (options.Sweep, study.sweep_file),
     "reproduce": (options.Reproduce, study.reproduce),

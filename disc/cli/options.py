@@ -217,6 +217,22 @@ class Watch:
 
 
 @dataclasses.dataclass(frozen=True)
+class Export:
+    """Write a policy as an ONNX model, a C header or numpy arrays (docs/export.md)."""
+
+    policy: Positional[Path]
+    """A run directory or a policy file."""
+    to: Path
+    """The new file. Its suffix chooses the format: .onnx (needs the extra disc-rl[onnx]), .h (one
+    C99 header) or .npz (for numpy). All take raw, flat observations and give flat actions that are
+    clipped to their bounds."""
+    stochastic: bool = False
+    """Sample actions, from noise that the caller gives; SQL's are always sampled."""
+    overwrite: bool = False
+    """Replace an existing file."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Plot:
     """Plot learning curves or importance-sampling diagnostics of runs."""
 

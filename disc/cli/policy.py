@@ -1,4 +1,4 @@
-"""`disc eval`, `disc watch` and `disc info`."""
+"""`disc eval`, `disc watch`, `disc export` and `disc info`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from disc.cli.display import err, out
-from disc.cli.options import Eval, Info, Watch, parse_values
+from disc.cli.options import Eval, Export, Info, Watch, parse_values
 from disc.envs import evaluate as evaluation
 from disc.envs.factory import Maker
 from disc.envs.pool import borrowed, describe
 from disc.envs.spaces import observation_layout
+from disc.formats.export import export
 from disc.policy import file as policies
 from disc.policy.policies import Categorical
 from disc.run import directory
@@ -83,6 +84,13 @@ def watch(command: Watch) -> None:
         f"return {returns}{cut}",
         markup=False,
     )
+
+
+def export_policy(command: Export) -> None:
+    """`disc export`."""
+    path = _policy_path(command.policy)
+    export(path, command.to, stochastic=command.stochastic, overwrite=command.overwrite)
+    out.print(f"{command.to}: {command.to.stat().st_size:,} bytes", markup=False)
 
 
 def info(command: Info) -> None:
