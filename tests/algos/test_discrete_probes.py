@@ -12,6 +12,8 @@ from disc.run.agent import AGENTS, Agent
 from tests.algos.test_probes import GAMMA, PPO
 from tests.support import environments as probes
 
+pytestmark = pytest.mark.usefixtures("_optimised")
+
 ABLE = [name for name, algorithm in ALGORITHMS.items() if algorithm.Config.discrete_actions]
 
 

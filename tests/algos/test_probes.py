@@ -15,6 +15,8 @@ from disc.learning.networks import forward
 from disc.run.agent import AGENTS, Agent
 from tests.support import environments as probes
 
+pytestmark = pytest.mark.usefixtures("_optimised")
+
 GAMMA = 0.8  # the same in all tests, as a program is compiled for each value
 PPO = {
     "horizon": 512,
