@@ -297,9 +297,7 @@ def test_killed_run_with_a_limit_ends_at_the_same_step(
     assert ended(path) == ended(whole)
 
 
-def test_run_without_evaluations_has_no_best(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_without_evaluations_has_no_best(tmp_path: Path) -> None:
     with AGENTS["ppo"](WIDE, **OPTIONS) as agent:
         agent.learn(256, out=tmp_path / "run", eval_every=0, progress=False)
         assert not (tmp_path / "run/best.disc").exists()
@@ -309,17 +307,8 @@ def test_run_without_evaluations_has_no_best(
         for limit in ({"stop_at": 3.0}, {"patience": 1}):
             with pytest.raises(DiscError, match="which eval_every 0 turns off"):
                 agent.learn(256, out=tmp_path / "no", eval_every=0, **limit)
-        with pytest.raises(DiscError, match="at least two eval_episodes"):
-            agent.learn(256, out=tmp_path / "no", eval_episodes=1, best="lower")
-        with pytest.raises(DiscError, match="stop_at must be a finite number"):
-            agent.learn(256, out=tmp_path / "no", stop_at=math.nan)
         with pytest.raises(DiscError, match="one of mean, lower"):
             agent.learn(256, out=tmp_path / "no", best="median")  # type: ignore[arg-type]
-    words = ["train", WIDE, "--eval-every", "0", "--patience", "3", "--out", str(tmp_path / "no")]
-    with pytest.raises(SystemExit) as stopped:
-        main.main(words)
-    assert stopped.value.code == 2
-    assert "which eval_every 0 turns off" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
 
 
@@ -359,9 +348,6 @@ def test_commands_show_and_use_the_best(whole: Path, capsys: pytest.CaptureFixtu
         main.main(["eval", *words, "--episodes", "2", "--env", WIDE])
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1]
-    with pytest.raises(SystemExit):
-        main.main(["eval", str(whole / "best.disc"), "--best", "--env", WIDE])
-    assert "is not a run directory" in capsys.readouterr().err
 
 
 def test_agent_starts_from_the_best_policy_file(whole: Path) -> None:
