@@ -51,8 +51,6 @@ def over(training: Training, plan: Plan) -> str | None:
     since = max(best.evaluation["step"], plan.limits_from)
     recent = takewhile(lambda row: row["step"] > since, reversed(rows))
     if 0 < plan.patience <= sum(RETURN in row for row in recent):
-        return (
-            f"no evaluation of the last {plan.patience:,} was better than that at step "
-            f"{best.evaluation['step']:,}"
-        )
+        several = f"{plan.patience:,} evaluations were" if plan.patience > 1 else "evaluation was"
+        return f"the last {several} not better than that at step {best.evaluation['step']:,}"
     return None

@@ -248,8 +248,8 @@ def test_damaged_best_in_a_checkpoint_raises(whole: Path, tmp_path: Path) -> Non
     ("limits", "step", "reason"),
     [
         ({"stop_at": 1.0}, 1024, r"its evaluation of 1\.\d+ reached 1"),
-        ({"patience": 1}, 1536, "no evaluation of the last 1 was better than that at step 1,024"),
-        ({"patience": 2, "stop_at": 3.0}, 2048, "last 2 was better"),
+        ({"patience": 1}, 1536, "the last evaluation was not better than that at step 1,024"),
+        ({"patience": 2, "stop_at": 3.0}, 2048, "the last 2 evaluations were not better"),
     ],
 )
 def test_limits_end_a_run_early(
