@@ -32,9 +32,9 @@ def compare(training: Training, plan: Plan) -> bool:
     tensors, info = saving.contents(training)
     found = {**newest, "episodes": plan.eval_episodes, "by": plan.best}
     info |= {"scores": log.scores(training.rows[-1:]), "best": found}
+    info |= json.loads(json.dumps(training.policy.header()))  # as if read from a file
     arrays = {name: np.array(array) for name, array in tensors.items()}
-    header = json.loads(json.dumps(policy_file.header(info)))  # as if read from a file
-    training.best = Best(arrays, header)
+    training.best = Best(arrays, policy_file.header(info))
     return True
 
 

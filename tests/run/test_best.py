@@ -131,7 +131,12 @@ def test_best_policy_is_evaluated_again_on_other_episodes(whole: Path) -> None:
 
 
 def test_agent_in_memory_starts_a_new_best_with_each_call() -> None:
-    with AGENTS["ppo"](WIDE, **OPTIONS) as agent:
+    """Its environment may have arguments that no file can hold."""
+
+    def make(thing: Any) -> Any:
+        return probes.wide()
+
+    with AGENTS["ppo"](make, env_kwargs={"thing": object()}, **OPTIONS) as agent:
         agent.learn(512, eval_every=256, eval_episodes=1, progress=False)
         first = agent.best
         agent.learn(256, eval_every=0, progress=False)
