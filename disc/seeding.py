@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-NETWORKS, NOISE, MINIBATCHES, ENVIRONMENTS, EVALUATION, PARAMETERS = range(6)
+NETWORKS, NOISE, MINIBATCHES, ENVIRONMENTS, EVALUATION, PARAMETERS, REEVALUATION = range(7)
 
 
 def generator(seed: int, stream: int, *position: int) -> np.random.Generator:

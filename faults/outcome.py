@@ -81,7 +81,7 @@ def differences(first: Path, second: Path) -> list[str]:
     """Names of all differences between two run directories, except times.
 
     Compares the newest checkpoint (networks, optimisers, statistics, replay, current episodes),
-    the policy file and the record, bit for bit.
+    the policy file and the record, bit for bit, and the bytes of the best policy's file.
     """
     found = []
     newest = [max((run / "checkpoints").glob("step_*")) for run in (first, second)]
@@ -96,6 +96,9 @@ def differences(first: Path, second: Path) -> list[str]:
         ]
         for run in (first, second)
     ]
+    best = [run / "best.disc" for run in (first, second)]
+    kept = [file.read_bytes() if file.exists() else b"" for file in best]
+    found += ["best.disc"] if kept[0] != kept[1] else []
     return found + (["progress.csv"] if rows[0] != rows[1] else [])
 
 
@@ -105,7 +108,8 @@ def _same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 def litter(run: Path) -> list[str]:
     """Files that do not belong in a run directory, or a partly written row of its record."""
-    expected = {"config.json", "progress.csv", "policy.disc", "curve.png", "weights.png"}
+    expected = {"config.json", "progress.csv", "policy.disc", "best.disc"}
+    expected |= {"curve.png", "weights.png"}
     found = [
         str(path.relative_to(run))
         for path in run.rglob("*")

@@ -28,8 +28,9 @@ if line:
     os.kill(pid, number)
 """
 
-MOMENTS = ("starting", "sampling", "updating", "evaluating", "checkpoint", "policy", "record")
-"""The moments of a process; the last three write files."""
+WRITING = ("checkpoint", "policy", "best", "record")
+MOMENTS = ("starting", "sampling", "updating", "evaluating", *WRITING)
+"""The moments of a process."""
 
 
 class Plan:
@@ -82,6 +83,7 @@ def main() -> None:
         ("evaluating", loop, "evaluate"),
         ("checkpoint", checkpoint, "save"),
         ("policy", saving, "write_policy"),
+        ("best", saving, "write_best"),
         ("record", log.ProgressFile, "append"),
         *(("updating", module, "update") for module in ALGORITHMS.values()),
     ]

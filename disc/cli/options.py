@@ -12,7 +12,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from disc.algos import ALGORITHMS
 from disc.learning.config import DEFAULT_PRESET, Preset
-from disc.run.training import CHECKPOINT_EVERY, EVAL_EVERY
+from disc.run.training import CHECKPOINT_EVERY, EVAL_EVERY, BestBy
 
 Workers = Annotated[str | None, arg(metavar="threads|processes|ray[:ADDRESS]")]
 
@@ -65,6 +65,13 @@ class Train:
     on_nan: Literal["stop", "rollback"] = "stop"
     """If an update gives a non-finite value: stop, or return to the last checkpoint with half the
     step size, up to five times."""
+    best: BestBy = "mean"
+    """Which evaluation is the best, whose policy is kept in best.disc: the one with the highest
+    mean return, or with the highest lower confidence bound (two standard errors below the mean)."""
+    stop_at: float | None = None
+    """End the run when an evaluation reaches this return, compared as in --best."""
+    patience: int = 0
+    """End the run after this many evaluations without a new best; 0 turns this off."""
     check: bool = True
     """Before training, try the environment for about a second and print what `disc check` would
     warn about. This changes no result."""
@@ -94,6 +101,13 @@ class Resume:
     can't choose what is imported."""
     on_nan: Literal["stop", "rollback"] | None = None
     """What to do if an update gives a non-finite value; by default as when the run began."""
+    stop_at: float | None = None
+    """End the run when an evaluation reaches this return; by default as when the run began, inf
+    turns it off. A run that was stopped early continues with more --steps, or with another
+    --stop-at or --patience, which then count evaluations from there."""
+    patience: int | None = None
+    """End the run after this many evaluations without a new best; by default as when the run
+    began, 0 turns it off."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +190,8 @@ class Eval:
 
     policy: Positional[Path]
     """A run directory or a policy file."""
+    best: bool = False
+    """Of a run directory, the policy of its best evaluation instead of the last one."""
     episodes: int = 10
     """Episodes."""
     seed: int = 0
@@ -193,8 +209,11 @@ class Watch:
 
     policy: Positional[Path]
     """A run directory or a policy file."""
+    best: bool = False
+    """Of a run directory, the policy of its best evaluation instead of the last one."""
     out: Path | None = None
-    """An .mp4 or .gif file; by default video.mp4 in the directory of the policy file."""
+    """An .mp4 or .gif file; by default video.mp4 (with --best, best.mp4) in the directory of the
+    policy file."""
     episodes: int = 1
     """Episodes."""
     seconds: float = 20.0
@@ -226,6 +245,8 @@ class Export:
     """The new file. Its suffix chooses the format: .onnx (needs the extra disc-rl[onnx]), .h (one
     C99 header) or .npz (for numpy). All take raw, flat observations and give flat actions that are
     clipped to their bounds."""
+    best: bool = False
+    """Of a run directory, the policy of its best evaluation instead of the last one."""
     stochastic: bool = False
     """Sample actions, from noise that the caller gives; SQL's are always sampled."""
     overwrite: bool = False

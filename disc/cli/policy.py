@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from disc.video import record
 def evaluate(command: Eval) -> None:
     """`disc eval`."""
     check_counts(episodes=command.episodes, seed=command.seed)
-    file, maker = _open(command.policy, command.env)
+    file, maker = _open(command.policy, command.env, command.best)
     with borrowed(maker) as env:
         _check_fit(file, env, maker)
         found = evaluation.evaluate(
@@ -56,7 +57,7 @@ def watch(command: Watch) -> None:
     check_counts(episodes=command.episodes, seed=command.seed)
     if not 0.0 < command.seconds < math.inf:
         raise DiscError(f"seconds must be a number above 0, not {command.seconds}.")
-    file, maker = _open(command.policy, command.env)
+    file, maker = _open(command.policy, command.env, command.best)
     maker = Maker(maker.source, {**maker.kwargs, **parse_values(command.env_kwargs)})
     default = command.policy if command.policy.is_dir() else command.policy.parent
     with borrowed(maker) as env:
@@ -71,7 +72,7 @@ def watch(command: Watch) -> None:
     recording = record.record(
         maker.make,
         act,
-        command.out or default / "video.mp4",
+        command.out or default / ("best.mp4" if command.best else "video.mp4"),
         episodes=command.episodes,
         seed=command.seed,
         max_seconds=command.seconds,
@@ -88,7 +89,7 @@ def watch(command: Watch) -> None:
 
 def export_policy(command: Export) -> None:
     """`disc export`."""
-    path = _policy_path(command.policy)
+    path = _policy_path(command.policy, command.best)
     export(path, command.to, stochastic=command.stochastic, overwrite=command.overwrite)
     out.print(f"{command.to}: {command.to.stat().st_size:,} bytes", markup=False)
 
@@ -114,17 +115,50 @@ def info(command: Info) -> None:
         + f" → {acting.biases[-1].size}",
         "trained": f"{_number(header.get('step', 0), ',')} steps, seed {header.get('seed')}",
     }
-    for name in ("last_evaluation", "best_evaluation"):
-        if score := _table(scores.get(name)):
-            found, spread = (_number(score.get(x), ",.1f") for x in ("return", "return_std"))
-            step = _number(score.get("step"), ",")
-            rows[name.replace("_", " ")] = f"{found} ± {spread} at step {step}"
+    best = _best(command.policy) or _table(header.get("best")) or scores.get("best_evaluation")
+    rows["last evaluation"] = _evaluation(scores.get("last_evaluation"))
+    rows["best evaluation"] = _evaluation(best)
+    rows["best (re-evaluated)"] = _evaluation(_table(best).get("reevaluated"))
+    with suppress(DiscError):  # the policy is described without its run, too
+        rows["run"] = _state(command.policy)
     rows["options"] = ", ".join(f"{k}={v}" for k, v in _table(header.get("config")).items())
     rows["versions"] = ", ".join(f"{k} {v}" for k, v in _table(header.get("versions")).items())
     for name, text in rows.items():
         if text:
             table.add_row(name, Text(printable(text)))
     out.print(table)
+
+
+def _best(run: Path) -> dict[str, Any]:
+    """The best evaluation of a run directory, as in its `best.disc`, if it has one."""
+    if not (run / policies.BEST).is_file():
+        return {}
+    return _table(policies.read(run / policies.BEST).info.get("best"))
+
+
+def _state(run: Path) -> str:
+    """Whether a run has ended, and why."""
+    config = directory.read_config(run)
+    if "ended" not in config:
+        return f"planned for {config['plan']['steps']:,} steps"
+    ended = config["ended"]
+    how = "stopped early" if ended["early"] else "finished"
+    return f"{how} at step {ended['step']:,}: {ended['reason']}"
+
+
+def _evaluation(found: Any) -> str:
+    """An evaluation of a file in a few words; empty if there is none."""
+    if not (known := _table(found)):
+        return ""
+    mean, spread = (_number(known.get(x), ",.1f") for x in ("return", "return_std"))
+    parts = [f"{mean} ± {spread}"]
+    if known.get("by") == "lower":
+        parts.append("the highest lower bound,")
+    if "step" in known:
+        parts.append(f"at step {_number(known['step'], ',')}")
+    else:
+        parts.append(f"in {_number(known.get('episodes'), ',')} other episodes")
+    return " ".join(parts)
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -140,17 +174,17 @@ def _number(value: Any, form: str) -> str:
         return str(value)
 
 
-def _policy_path(path: Path) -> Path:
-    file = policies.locate(path)
+def _policy_path(path: Path, best: bool = False) -> Path:
+    file = policies.locate(path, best)
     if path.is_dir() and not file.exists():
         directory.read_config(path)
         raise DiscError(f"{path}: no policy yet; this run will save one at its first checkpoint.")
     return file
 
 
-def _open(path: Path, env: str | None) -> tuple[policies.PolicyFile, Maker]:
+def _open(path: Path, env: str | None, best: bool) -> tuple[policies.PolicyFile, Maker]:
     """A policy file and the maker of its environment."""
-    file = policies.read(_policy_path(path))
+    file = policies.read(_policy_path(path, best))
     recipe, kwargs = file.info.get("env"), file.info.get("env_kwargs")
     if env is None:
         return file, Maker.from_file(path, recipe, kwargs, f"add `--env {recipe}`")

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import signal
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -23,6 +23,7 @@ from disc.envs import diagnose
 from disc.envs.factory import Maker
 from disc.learning.config import Preset, make_config
 from disc.report import plots
+from disc.run import log
 from disc.run.agent import AGENTS, Agent, resume
 from disc.run.directory import check_free, resume_command, worker_args
 from disc.run.loop import SAVED
@@ -72,8 +73,15 @@ def train(command: Any) -> None:
     options: Train = command.run
     if options.out is not None:
         check_free(options.out)
-    plan = Plan(options.steps, options.eval_every, options.eval_episodes, options.checkpoint_every)
-    plan.check()
+    Plan(
+        options.steps,
+        options.eval_every,
+        options.eval_episodes,
+        options.checkpoint_every,
+        options.best,
+        options.stop_at,
+        options.patience,
+    ).check()
     agent = AGENTS[options.algo](
         options.env,
         seed=options.seed,
@@ -100,6 +108,9 @@ def train(command: Any) -> None:
                 eval_episodes=options.eval_episodes,
                 checkpoint_every=options.checkpoint_every,
                 on_nan=options.on_nan,
+                best=options.best,
+                stop_at=options.stop_at,
+                patience=options.patience,
             ),
         )
     if options.video:
@@ -125,6 +136,8 @@ def resume_run(command: Resume) -> None:
             threads=threads,
             workers=command.workers,
             on_nan=command.on_nan,
+            stop_at=command.stop_at,
+            patience=command.patience,
         )
 
     named = ["--env", env] if env else []
@@ -143,16 +156,22 @@ def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent]) ->
     plots.curves([directory], directory / "curve.png")
     if any("is/rho_last" in row for row in agent.metrics):
         plots.diagnostics([directory], directory / "weights.png")
+    out.print(f"{agent.state.step:,} steps in {agent.elapsed:,.0f} s.")
     last = next((row for row in reversed(agent.metrics) if "eval/return" in row), None)
-    score = (
-        f" Last evaluation: {last['eval/return']:,.1f} ± {last['eval/return_std']:,.1f}."
-        if last
-        else ""
-    )
-    out.print(f"{agent.state.step:,} steps in {agent.elapsed:,.0f} s.{score}")
-    out.print(
-        f"Run directory: {directory} (policy.disc, progress.csv, curve.png, events/)", markup=False
-    )
+    if last is not None:
+        out.print(f"Last evaluation: {shown(log.evaluation(last))}.")
+    files = ["policy.disc", "progress.csv", "curve.png", "events/"]
+    if agent.training.best is not None:
+        found = agent.training.best.evaluation
+        again = f"; re-evaluated: {shown(found['reevaluated'])}" if "reevaluated" in found else ""
+        out.print(f"Best evaluation: {shown(found)} at step {found['step']:,}{again}.")
+        files.insert(1, "best.disc")
+    out.print(f"Run directory: {directory} ({', '.join(files)})", markup=False)
+
+
+def shown(evaluation: Mapping[str, float]) -> str:
+    """An evaluation's mean and standard deviation."""
+    return f"{evaluation['return']:,.1f} ± {evaluation['return_std']:,.1f}"
 
 
 def _claim_directory(options: Train) -> Path:

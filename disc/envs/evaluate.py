@@ -43,6 +43,7 @@ def evaluate(
     name: str = "the environment",
     say: Callable[[str], Any] | None = None,
     stop: Callable[[], bool] = lambda: False,
+    stream: int = seeding.EVALUATION,
 ) -> Evaluation:
     """Run whole episodes, with raw rewards.
 
@@ -59,6 +60,7 @@ def evaluate(
         name: the environment's, in messages.
         say: receives a warning about an episode that does not end.
         stop: asked at every step whether to stop.
+        stream: the purpose of the seeds; another one gives other episodes.
 
     Raises:
         DiscError: the environment raised, or it or the policy gave something that is not finite.
@@ -67,7 +69,7 @@ def evaluate(
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     sampled = policy.sampled_only or not deterministic
     for i in range(episodes):
-        rng = seeding.generator(seed, seeding.EVALUATION, step, i)
+        rng = seeding.generator(seed, stream, step, i)
         title = f"episode {i + 1} of the evaluation" + (f" at step {step}" if step else "")
         try:
             returns[i], lengths[i], ended = _play(env, policy, rng, sampled, title, stop)

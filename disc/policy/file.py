@@ -18,6 +18,9 @@ FORMAT = "disc-policy"
 FORMAT_VERSION = 2
 """2 added `observation_layout`."""
 
+BEST = "best.disc"
+"""In a run directory: the policy of the best evaluation."""
+
 KINDS: dict[str, type[Policy]] = {
     kind.kind: kind for kind in (Gaussian, Categorical, Squashed, Deterministic, Sampler)
 }
@@ -34,8 +37,12 @@ class PolicyFile:
 
 def write(path: str | Path, tensors: dict[str, Any], info: dict[str, Any]) -> None:
     """Write a policy file: `tensors` with the names that `read` expects, `info` as JSON."""
-    header = {"format": FORMAT, "format_version": FORMAT_VERSION, **info}
-    storage.write_tensors(Path(path), tensors, header)
+    storage.write_tensors(Path(path), tensors, header(info))
+
+
+def header(info: dict[str, Any]) -> dict[str, Any]:
+    """The header of a policy file: what it is, and `info`."""
+    return {"format": FORMAT, "format_version": FORMAT_VERSION, **info}
 
 
 def read(path: str | Path) -> PolicyFile:
@@ -44,8 +51,16 @@ def read(path: str | Path) -> PolicyFile:
     Raises:
         DiscError: it is missing, damaged, or of another kind or version.
     """
-    path = Path(path)
-    tensors, header = storage.read_tensors(path, FORMAT, FORMAT_VERSION)
+    tensors, header = storage.read_tensors(Path(path), FORMAT, FORMAT_VERSION)
+    return PolicyFile(build(path, tensors, header), tensors, header)
+
+
+def build(path: str | Path, tensors: dict[str, Floats], header: dict[str, Any]) -> Policy:
+    """The policy in the contents of a file; `path` is for messages.
+
+    Raises:
+        DiscError: they are invalid, or of an unknown kind.
+    """
     try:
         kind = KINDS.get(name := str(header.get("kind", "gaussian")))
         if kind is None:
@@ -54,19 +69,30 @@ def read(path: str | Path) -> PolicyFile:
         policy.check()
     except storage.MALFORMED as error:
         raise DiscError(f"{path}: invalid policy file ({error}).") from None
-    return PolicyFile(policy, tensors, header)
+    return policy
 
 
-def load(path: str | Path) -> Policy:
+def load(path: str | Path, best: bool = False) -> Policy:
     """Load a policy for inference; needs no JAX.
 
     Args:
         path: a policy file, or a run directory.
+        best: of a run directory, the policy of its best evaluation instead of the last one.
     """
-    return read(locate(path)).policy
+    return read(locate(path, best)).policy
 
 
-def locate(path: str | Path) -> Path:
-    """The path of a policy file, given it or its run directory."""
+def locate(path: str | Path, best: bool = False) -> Path:
+    """The path of a policy file, given it or its run directory.
+
+    Raises:
+        DiscError: the best is asked of a file, or of a run that has none.
+    """
     path = Path(path)
-    return path / "policy.disc" if path.is_dir() else path
+    if not best:
+        return path / "policy.disc" if path.is_dir() else path
+    if not path.is_dir():
+        raise DiscError(f"{path}: is not a run directory, so it has no best policy to choose.")
+    if not (path / BEST).is_file():
+        raise DiscError(f"{path}: has no {BEST} yet; a run writes it at its first evaluation.")
+    return path / BEST

@@ -38,6 +38,26 @@ class Run(NamedTuple):
         return int(self.config["plan"]["steps"])
 
     @property
+    def stopped_early(self) -> bool:
+        """Whether a limit on its evaluations ended it."""
+        return directory.stopped_early(self.config)
+
+    @property
+    def last(self) -> float | None:
+        """The last evaluated return."""
+        return float(self.curves[RETURN][1][-1]) if RETURN in self.curves else None
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The best evaluation: `return`, `step` and, if the run has ended, `reevaluated`."""
+        if "best" in (ended := self.config.get("ended", {})):
+            return dict(ended["best"])
+        if RETURN not in self.curves:
+            return {}
+        steps, values = self.curves[RETURN]
+        return {"return": float(values.max()), "step": int(steps[values.argmax()])}
+
+    @property
     def resumed(self) -> list[dict[str, Any]]:
         """An entry for each time the run was resumed."""
         return list(self.config.get("resumed", []))
@@ -180,7 +200,8 @@ class Group:
 
     def add(self, run: Run) -> None:
         """Add a run."""
-        (self.finished if run.steps >= self.steps else self.unfinished).append(run)
+        done = run.stopped_early or run.steps >= self.steps
+        (self.finished if done else self.unfinished).append(run)
 
 
 class Study(NamedTuple):
@@ -215,8 +236,8 @@ class Results:
     asked: set[Path]  # the runs planned by the experiments
 
     def finished(self, run: Run) -> bool:
-        """Whether it has done all its steps."""
-        return run.steps >= self.planned[run.path]
+        """Whether it has done all its steps, or was stopped early by its limits."""
+        return run.stopped_early or run.steps >= self.planned[run.path]
 
     @property
     def groups(self) -> list[Group]:

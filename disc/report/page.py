@@ -17,9 +17,28 @@ from disc.report import load
 from disc.report.details import careful
 from disc.report.figures import figures
 from disc.report.load import Results, Run, Study
-from disc.report.markup import Cell, Column, Html, join, numeric, several, some, table, tag
+from disc.report.markup import (
+    NOTHING,
+    Cell,
+    Column,
+    Html,
+    join,
+    measured,
+    note,
+    numeric,
+    several,
+    some,
+    table,
+    tag,
+)
+from disc.report.svg import short
 from disc.report.tables import PAPER_TASKS, main_table
 
+EVALUATIONS = (
+    "Last and best are evaluated returns. The best of many evaluations is partly lucky, so its "
+    "policy (best.disc) is evaluated again on other episodes when a run ends; ± is the standard "
+    "deviation over these episodes."
+)
 FEW = 5  # number of seeds in the paper
 SHOWN = ("disc-rl", "python", "jax", "numpy", "gymnasium", "mujoco", "box2d")
 
@@ -195,13 +214,14 @@ def _all_runs(found: Results) -> Html:
         for run in group.everything
     }
     columns = [Column("task"), Column("arm")]
-    columns += [*numeric("seed", "steps", "planned", "seconds"), Column("commit")]
+    columns += numeric("seed", "steps", "planned", "seconds")
+    columns += [*numeric("last", "best", "best at", "best (re-evaluated)"), Column("commit")]
     columns += [Column("machine", "long"), Column("versions", "long")]
     columns += [Column("command", "long command"), Column("resumed", "long")]
     names = {path: labels.get(path) or _stray(run) for path, run in found.runs.items()}
     order = sorted(found.runs.values(), key=lambda run: (*names[run.path], run.config["seed"]))
     rows = [_run(run, *names[run.path], found) for run in order]
-    return table("All runs, with their commands", columns, rows)
+    return join([table("All runs, with their commands", columns, rows), note(EVALUATIONS)])
 
 
 def _stray(run: Run) -> tuple[str, str]:
@@ -215,13 +235,20 @@ def _run(run: Run, task: str, arm: str, found: Results) -> list[object]:
     parts = [str(machine[x]) for x in ("processor", "system", "device") if machine.get(x)]
     cores = f", {machine['cores']} cores" if machine.get("cores") else ""
     versions = _dict(config.get("versions"))
+    state = "" if found.finished(run) else " (unfinished)"
+    state = " (stopped early)" if run.stopped_early else state
+    best, again = run.best, run.best.get("reevaluated")
     return [
         task,
         arm,
         config["seed"],
-        Cell(f"{run.steps:,}{'' if found.finished(run) else ' (unfinished)'}", run.steps),
+        Cell(f"{run.steps:,}{state}", run.steps),
         Cell(f"{planned:,}", planned),
         Cell(f"{run.seconds:,.0f}", run.seconds),
+        NOTHING if run.last is None else measured(run.last),
+        measured(best["return"]) if best else NOTHING,
+        Cell(short(best["step"]), best["step"]) if best else NOTHING,
+        measured(again["return"], again["return_std"]) if again else NOTHING,
         config.get("commit") or "–",
         f"{', '.join(parts)}{cores}" or "–",
         ", ".join(f"{name} {versions[name]}" for name in versions) or "–",

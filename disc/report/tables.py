@@ -82,8 +82,11 @@ def verdict(row: Row) -> Verdict:
         return Verdict("missing", "no evaluation yet" if begun else "not run yet")
     reasons = ["shortened"] if group.shortened else []
     reasons += ["unfinished"] if not group.finished else []
+    early = sum(run.stopped_early for run in group.runs)
+    reasons += ["stopped early"] if early and row.paper else []
     left = f"{several(len(group.unfinished), 'unfinished run')} left out"
-    more = left if group.finished and group.unfinished else ""
+    notes = [left] if group.finished and group.unfinished else []
+    more = "; ".join([*notes, *([f"{several(early, 'run')} stopped early"] if early else [])])
     if reasons:
         against = "not comparable: " if row.paper else ""
         return Verdict("apart", against + " and ".join(reasons), more)

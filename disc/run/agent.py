@@ -17,7 +17,14 @@ from disc.policy.policies import Policy
 from disc.run import loop, saving, sb3, terminal
 from disc.run.directory import OnNan, RunDirectory, check_on_nan
 from disc.run.resume import open_run
-from disc.run.training import CHECKPOINT_EVERY, EVAL_EVERY, Plan, Training, check_counts
+from disc.run.training import (
+    CHECKPOINT_EVERY,
+    EVAL_EVERY,
+    BestBy,
+    Plan,
+    Training,
+    check_counts,
+)
 from disc.types import Metrics
 
 Callback = Callable[["Agent", Metrics], Any]
@@ -130,6 +137,11 @@ class Agent:
         """The current policy, in numpy."""
         return self.training.policy
 
+    @property
+    def best(self) -> Policy | None:
+        """The policy of the best evaluation of the last `learn`, in numpy; None without one."""
+        return None if self.training.best is None else self.training.best.policy
+
     def predict(
         self, observation: Any, deterministic: bool = True, clip: bool | None = None
     ) -> tuple[Any, None]:
@@ -146,6 +158,9 @@ class Agent:
         checkpoint_every: int = CHECKPOINT_EVERY,
         callbacks: Iterable[Callback] = (),
         on_nan: OnNan = "stop",
+        best: BestBy = "mean",
+        stop_at: float | None = None,
+        patience: int = 0,
         progress: bool = True,
         **others: Any,
     ) -> Self:
@@ -162,6 +177,10 @@ class Agent:
                 False stops the run.
             on_nan: what to do if an update gives a NaN or an infinity: stop, or rollback to the
                 last checkpoint with half the step size (needs `out`).
+            best: evaluations are compared by their `mean`, or by a `lower` confidence bound of it.
+                The policy of the best is `agent.best`, and `best.disc` in the run directory.
+            stop_at: end the run when an evaluation reaches this return, compared as in `best`.
+            patience: end the run after this many evaluations without a new best; 0 turns it off.
             progress: show a progress bar on standard error.
             **others: none; arguments of other libraries are answered with an error.
 
@@ -176,7 +195,16 @@ class Agent:
         assert steps is not None
         training = self.training
         check_counts(steps=steps)
-        plan = Plan(training.state.step + int(steps), eval_every, eval_episodes, checkpoint_every)
+        plan = Plan(
+            training.state.step + int(steps),
+            eval_every,
+            eval_episodes,
+            checkpoint_every,
+            best,
+            stop_at,
+            patience,
+            limits_from=training.state.step,
+        )
         plan.check()
         if plan.eval_every:
             with borrowed(training.maker, "to evaluate in"):
@@ -185,6 +213,7 @@ class Agent:
         directory = None
         if out is not None:
             directory = RunDirectory.create(Path(out), training, plan, on_nan)
+        training.best = None
         loop.run(training, plan, directory, [partial(x, self) for x in callbacks], progress)
         return self
 
@@ -259,6 +288,8 @@ def resume(
     threads: int | None = None,
     workers: str | None = None,
     on_nan: OnNan | None = None,
+    stop_at: float | None = None,
+    patience: int | None = None,
     callbacks: Iterable[Callback] = (),
     progress: bool = True,
 ) -> Agent:
@@ -273,11 +304,16 @@ def resume(
         workers: where several environments are stepped; as when the run began if None. May
             differ: the results are the same.
         on_nan: see `Agent.learn`; as when the run began if None.
+        stop_at: see `Agent.learn`; as when the run began if None, infinity turns it off. If the
+            run was stopped early, `stop_at` and `patience` count evaluations from there.
+        patience: see `Agent.learn`; as when the run began if None.
         callbacks: see `Agent.learn`.
         progress: show a progress bar on standard error.
     """
     say = partial(terminal.make_console(progress).print, markup=False)
-    training, plan, directory = open_run(Path(run), steps, env, threads, workers, on_nan, say)
+    training, plan, directory = open_run(
+        Path(run), steps, env, threads, workers, on_nan, say, stop_at, patience
+    )
     kind = AGENTS[training.algorithm.NAME]
     agent = kind.__new__(kind)
     agent.training = training

@@ -21,6 +21,7 @@ import numpy as np
 
 from disc import storage
 from disc.learning.replay import BatchReplay, ChunkReplay, TransitionReplay
+from disc.run.training import Best, check_evaluation
 from disc.types import DiscError, Floats, Metrics
 
 FORMAT = "disc-checkpoint"
@@ -36,6 +37,7 @@ class Checkpoint(NamedTuple):
     actions_since_reset: Floats  # (E, T, D)
     observations: Floats  # (E, S) of the environments
     info: dict[str, Any]
+    best: Best | None = None  # of the scheduled evaluations so far
 
     @property
     def reset_step(self) -> int:
@@ -69,6 +71,9 @@ def save(directory: Path, checkpoint: Checkpoint) -> Path:
     arrays |= {"environments/taken": checkpoint.actions_since_reset}
     arrays |= {"environments/where": checkpoint.observations}
     header = {"format": FORMAT, "format_version": FORMAT_VERSION, **checkpoint.info}
+    if checkpoint.best is not None:
+        arrays |= {f"best/{name}": array for name, array in checkpoint.best.tensors.items()}
+        header["best"] = checkpoint.best.info
     directory.mkdir(exist_ok=True)
     path = place(directory, state.step)
     storage.write_tensors(path, arrays, header)
@@ -107,7 +112,7 @@ def load(path: Path, fresh: State) -> Checkpoint:
     try:
         taken, where = (np.array(arrays[f"environments/{name}"]) for name in ("taken", "where"))
         state = _restore(fresh, arrays)
-        found = Checkpoint(state, taken, where, info)
+        found = Checkpoint(state, taken, where, info, _best(arrays, info))
         _check(found, fresh)
     except storage.MALFORMED as error:
         raise DiscError(f"{path}: does not fit this run's options ({error}).") from error
@@ -131,10 +136,29 @@ def _check(found: Checkpoint, fresh: Any) -> None:
         raise ValueError(f"step {state.step} of iteration {state.iteration}")
     if not 0.0 <= float(found.info["elapsed"]) < math.inf:
         raise ValueError(f"{found.info['elapsed']} seconds")
+    if found.best is not None:
+        _check_best(found.best, state.step)
     if (row := found.pending) is not None and (
         row["step"] != state.step or not all(re.fullmatch(r"[\w/.-]+", x, re.A) for x in row)
     ):
         raise ValueError(f"an unscored row of {', '.join(row)} at step {state.step}")
+
+
+def _best(arrays: dict[str, np.ndarray[Any, Any]], info: dict[str, Any]) -> Best | None:
+    """The best policy, which checkpoints of older versions and runs without evaluations lack."""
+    if "best" not in info:
+        return None
+    prefix = "best/"
+    named = {n.removeprefix(prefix): np.array(a) for n, a in arrays.items() if n.startswith(prefix)}
+    return Best(named, info["best"])
+
+
+def _check_best(best: Best, step: int) -> None:
+    """Raise if it is not a policy, or its evaluation is not one of this run."""
+    check_evaluation(best.evaluation)
+    at = best.evaluation["step"]
+    if not best.policy.weights or best.info["step"] != at or at > step:
+        raise ValueError(f"a best evaluation at step {at}")
 
 
 def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]:

@@ -1,6 +1,6 @@
 """A run directory.
 
-config.json · progress.csv · events · checkpoints/ · policy.disc
+config.json · progress.csv · events · checkpoints/ · policy.disc · best.disc
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import numpy as np
 from disc import host, storage
 from disc.envs.factory import Maker
 from disc.envs.pool import check_workers
+from disc.policy.file import BEST
 from disc.run import checkpoint, lock, log, saving
 from disc.run.lock import Lock
-from disc.run.training import Plan, Training, check_counts, due
+from disc.run.training import Best, Plan, Training, check_counts, check_evaluation
 from disc.types import DiscError, Metrics
 
 OnNan = Literal["stop", "rollback"]
@@ -116,6 +117,7 @@ class RunDirectory:
             "command": host.command(),
         }
         self.config["plan"] = dataclasses.asdict(plan)
+        self.config.pop("ended", None)
         self.config["resumed"] = [*self.config.get("resumed", []), resumed]
         self._write_config()
 
@@ -126,24 +128,33 @@ class RunDirectory:
         self.config["rollbacks"] = [*self.config.get("rollbacks", []), rollback]
         self._write_config()
 
+    def note_end(self, step: int, early: bool, reason: str, best: Best | None) -> None:
+        """Note in `config.json` that the run has ended, why, and its best evaluation."""
+        self.config["ended"] = {"step": step, "early": early, "reason": reason}
+        if best is not None:
+            self.config["ended"]["best"] = best.evaluation
+        self._write_config()
+
     def _write_config(self) -> None:
         with self._writing():
             storage.write_text(self.path / "config.json", json.dumps(self.config, indent=2) + "\n")
 
-    def rewind(self, training: Training) -> None:
-        """Cut the record back to the run's step, and read its rows into `training.rows`.
+    def rewind(self, training: Training, plan: Plan) -> None:
+        """Cut the files back to the run's step, and read its rows into `training.rows`.
 
-        An evaluation that was made only because the run ended there is removed too.
+        An evaluation that was made only because the run ended there is removed too, unless the
+        plan ends there as well.
         """
         step, self.saved_pending = training.state.step, training.pending is not None
         end = step - 1 if self.saved_pending else step
         self.purge_step, self.saved_step = end + 1, step or None
         with self._writing():
             rows = [row for row in log.salvage(self.progress.path) if row["step"] <= end]
-            every, before = self.config["plan"]["eval_every"], step - training.config.horizon
-            if rows and rows[-1]["step"] == step and not due(every, before, step):
+            last = bool(rows) and rows[-1]["step"] == step
+            if last and not plan.evaluates(step - training.config.horizon, step):
                 rows[-1] = {k: v for k, v in rows[-1].items() if not k.startswith("eval/")}
             self.progress.replace(rows)
+        self.keep_best(training)
         training.rows = rows
 
     def record(self, row: Metrics) -> None:
@@ -157,6 +168,18 @@ class RunDirectory:
                 self.events = log.Events(self.path / "events", self.purge_step)
             self.progress.append(row)
             self.events.append(row)
+
+    def keep_best(self, training: Training) -> None:
+        """Write `best.disc`, if there is a best evaluation; remove an older one if not.
+
+        Raises:
+            DiscError: it can't be written; the previous one is still there.
+        """
+        with self._writing():
+            if training.best is not None:
+                saving.write_best(training.best, self.path / BEST)
+            elif keeps_best(self.config):
+                (self.path / BEST).unlink(missing_ok=True)
 
     def save_if_new(self, training: Training) -> None:
         """Save unless the newest checkpoint already holds all of it."""
@@ -185,6 +208,7 @@ class RunDirectory:
                 "versions": host.versions(),
                 **({"reset_step": past.step} if own else {}),
             },
+            training.best,
         )
         with self._writing():
             self.progress.flush()
@@ -284,12 +308,39 @@ def _check_config(config: Any) -> None:
     if not all(isinstance(config[name], dict) for name in ("env_kwargs", "plan", "config")):
         raise TypeError("env_kwargs, plan and config must be tables")
     counts = {name: config[name] for name in ("seed", "num_envs", "threads")}
-    counts |= dataclasses.asdict(Plan(**config["plan"]))
-    if None in counts.values():
+    plan = Plan(**config["plan"])
+    if None in (*counts.values(), plan.steps):
         raise TypeError("a number is missing")
     check_counts(**counts)
+    plan.check()
     check_workers(config.get("workers"))
     for name in ("resumed", "rollbacks"):
         entries = config.get(name, [])
         if not isinstance(entries, list) or not all(isinstance(x, dict) for x in entries):
             raise TypeError(f"{name} is {entries!r}")
+    if "ended" in config:
+        _check_ended(config["ended"])
+
+
+def _check_ended(ended: dict[str, Any]) -> None:
+    """Raise if the note on the end of a run is not one."""
+    check_counts(steps=ended["step"])
+    if type(ended["early"]) is not bool or not isinstance(ended["reason"], str):
+        raise TypeError(f"ended is {ended!r}")
+    if "best" in ended:
+        check_evaluation(ended["best"])
+
+
+def keeps_best(config: dict[str, Any]) -> bool:
+    """Whether the version that began or resumed the run keeps its best, and notes its end."""
+    return "best" in config["plan"]
+
+
+def stopped_early(config: dict[str, Any]) -> bool:
+    """Whether a limit on its evaluations ended the run."""
+    return bool(config.get("ended", {}).get("early"))
+
+
+def awaits_end(config: dict[str, Any], step: int) -> bool:
+    """Whether a run, saved at this step, did all its steps but was killed before it ended."""
+    return keeps_best(config) and "ended" not in config and step >= config["plan"]["steps"]

@@ -195,7 +195,7 @@ class Events:
 def scores(rows: Sequence[Row]) -> dict[str, Any]:
     """The last and the best evaluation of a run, and its last training return."""
     known = {"eval/return", "eval/return_std"}
-    evaluations = [_evaluation(row) for row in rows if known <= row.keys()]
+    evaluations = [evaluation(row) for row in rows if known <= row.keys()]
     last = next((row for row in reversed(rows) if "train/return" in row), None)
     result: dict[str, Any] = {}
     if evaluations:
@@ -206,7 +206,8 @@ def scores(rows: Sequence[Row]) -> dict[str, Any]:
     return result
 
 
-def _evaluation(row: Row) -> dict[str, float]:
+def evaluation(row: Row) -> dict[str, float]:
+    """The evaluation in a row."""
     return {
         "step": row["step"],
         "return": row["eval/return"],

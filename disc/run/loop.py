@@ -12,11 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from disc import host
+from disc import host, seeding
 from disc.envs.evaluate import Interrupted, evaluate
 from disc.envs.pool import borrowed
 from disc.envs.rollout import collect
-from disc.run import nonfinite, resume
+from disc.policy.policies import Policy
+from disc.run import best, nonfinite, resume
 from disc.run.directory import RunDirectory
 from disc.run.nonfinite import NonFinite
 from disc.run.signals import interruptible
@@ -69,6 +70,11 @@ def run(
             if not plan.checkpoint_every:
                 training.renew_episodes()  # the actions since the start were not kept
             directory.save_if_new(training)
+        try:
+            if outcome == "finished":
+                conclude(training, plan, directory, reporter.say, interrupted)
+        except Interrupted:  # the resumed run repeats it
+            outcome = "interrupted"
     if outcome == "interrupted":
         raise KeyboardInterrupt(SAVED)
 
@@ -108,14 +114,14 @@ def train(
     interrupted: Callable[[], bool],
     callbacks: Sequence[AfterIteration],
 ) -> Outcome:
-    """Iterate until `plan.steps` steps are taken.
+    """Iterate until `plan.steps` steps are taken, or a limit on evaluations is reached.
 
     Returns:
         Why it ended: at its end, by a signal, or by a callback. A signal during an evaluation
         leaves the row in `training.pending`.
     """
     say_once = cache(reporter.say)
-    while training.state.step < plan.steps or training.pending is not None:
+    while training.pending is not None or not best.over(training, plan):
         start = time.perf_counter()
         if training.pending is None:
             training.env.remaining = plan.steps - training.state.step
@@ -127,7 +133,8 @@ def train(
         updated = time.perf_counter()
         try:
             if plan.evaluates(before, step):
-                row = {**row, **score(training, plan, say_once, interrupted)}
+                found = score(training, training.policy, step, plan, say_once, interrupted)
+                row = {**row, **found}
         except Interrupted:  # the resumed run repeats it
             training.elapsed += updated - start
             return "interrupted"
@@ -136,10 +143,14 @@ def train(
         row |= {"time/elapsed": training.elapsed, "time/evaluating": done - updated}
         record(training, row, directory, reporter)
         training.pending = None
+        if plan.schedules(before, step) and best.compare(training, plan) and directory is not None:
+            directory.keep_best(training)
         if directory is not None and plan.saves(before, step):
             directory.save_if_new(training)
         answers = [callback(training.rows[-1]) for callback in callbacks]
-        if interrupted() and step < plan.steps:
+        if best.over(training, plan):
+            break
+        if interrupted():
             return "interrupted"
         if any(isinstance(answer, bool | np.bool_) and not answer for answer in answers):
             return "stopped"
@@ -200,30 +211,68 @@ def iterate(training: Training) -> tuple[list[Rollout], Metrics]:
 
 
 def score(
-    training: Training, plan: Plan, say: Callable[[str], None], interrupted: Callable[[], bool]
+    training: Training,
+    policy: Policy,
+    step: int,
+    plan: Plan,
+    say: Callable[[str], None],
+    interrupted: Callable[[], bool],
+    stream: int = seeding.EVALUATION,
 ) -> Metrics:
-    """Evaluate the current policy.
+    """Evaluate a policy of the run, which was learned by `step`.
 
     Raises:
         Interrupted: a signal arrived.
     """
-    state, name = training.state, training.maker.name
-    with borrowed(training.maker, f"to evaluate at step {state.step}") as env:
+    with borrowed(training.maker, f"to evaluate at step {step}") as env:
         found = evaluate(
             env,
-            training.policy,
+            policy,
             plan.eval_episodes,
-            state.seed,
-            state.step,
-            name=name,
+            training.seed,
+            step,
+            name=training.maker.name,
             say=say,
             stop=interrupted,
+            stream=stream,
         )
     return {
         "eval/return": float(np.mean(found.returns)),
         "eval/return_std": float(np.std(found.returns)),
         "eval/length": float(np.mean(found.lengths)),
     }
+
+
+def conclude(
+    training: Training,
+    plan: Plan,
+    directory: RunDirectory | None,
+    say: Callable[[str], None],
+    interrupted: Callable[[], bool],
+) -> None:
+    """End a run: evaluate its best policy again, and note why it ended.
+
+    The best of several evaluations was partly lucky; one on other episodes is not.
+
+    Raises:
+        Interrupted: a signal arrived.
+    """
+    step, reason = training.state.step, best.over(training, plan)
+    assert reason is not None
+    early = step < plan.steps
+    if early:
+        say(f"Stopped early at step {step:,}, as {reason}.")
+    if best.evaluated(training) and not plan.schedules(step - training.config.horizon, step):
+        best.compare(training, plan)
+    if directory is None:
+        return
+    if (kept := training.best) is not None:
+        at = kept.evaluation["step"]
+        stream = seeding.REEVALUATION
+        row = score(training, kept.policy, at, plan, say, interrupted, stream)
+        training.best = kept.reevaluated(row["eval/return"], row["eval/return_std"])
+        directory.keep_best(training)
+    directory.note_end(step, early, reason, training.best)
 
 
 def record(

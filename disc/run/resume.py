@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from disc.algos import ALGORITHMS
 from disc.envs.factory import Maker, Source
 from disc.learning.config import OLD_PRESET, stored_options
-from disc.run import checkpoint
-from disc.run.directory import OnNan, RunDirectory, check_on_nan
+from disc.policy.policies import Policy, choices_of
+from disc.run import checkpoint, saving
+from disc.run.directory import OnNan, RunDirectory, awaits_end, check_on_nan, stopped_early
 from disc.run.nonfinite import DUMP, NonFinite
-from disc.run.training import Plan, Training, check_counts
+from disc.run.training import Best, Plan, Training, check_counts
 from disc.types import DiscError
 
 ROLLBACKS = 5  # per process, before a run gives up
@@ -31,6 +34,8 @@ def open_run(
     workers: str | None,
     on_nan: OnNan | None,
     say: Say,
+    stop_at: float | None = None,
+    patience: int | None = None,
 ) -> tuple[Training, Plan, RunDirectory]:
     """A run as it was at its newest undamaged checkpoint, and what is left to do.
 
@@ -42,17 +47,20 @@ def open_run(
         workers: where environments are stepped; as before if None.
         on_nan: as before if None.
         say: receives what the user should know.
+        stop_at: as before if None; infinity turns it off.
+        patience: as before if None; 0 turns it off.
 
     Raises:
         DiscError: it can't be resumed.
     """
     directory = RunDirectory.open(run)
     try:
-        training, plan = _open(directory, steps, env, threads, workers, say)
+        plan = _extended(directory.plan, steps, stop_at, patience)
+        training, plan = _open(directory, plan, env, threads, workers, say)
         if on_nan is not None:
             check_on_nan(on_nan, written=True)
             directory.config["on_nan"] = on_nan
-        directory.rewind(training)
+        directory.rewind(training, plan)
         directory.extend(training.state.step, plan)
     except BaseException:
         directory.close()
@@ -60,9 +68,26 @@ def open_run(
     return training, plan, directory
 
 
+def _extended(plan: Plan, steps: int | None, stop_at: float | None, patience: int | None) -> Plan:
+    """The plan with what was given for it.
+
+    Raises:
+        DiscError: it is out of range.
+    """
+    check_counts(steps=steps)
+    plan = dataclasses.replace(
+        plan,
+        steps=plan.steps if steps is None else steps,
+        stop_at=plan.stop_at if stop_at is None else None if stop_at == math.inf else stop_at,
+        patience=plan.patience if patience is None else patience,
+    )
+    plan.check()
+    return plan
+
+
 def _open(
     directory: RunDirectory,
-    steps: int | None,
+    plan: Plan,
     env: Source | None,
     threads: int | None,
     workers: str | None,
@@ -71,8 +96,7 @@ def _open(
     run, config = directory.path, directory.config
     maker = _maker(directory, env, say)
     workers = _workers(directory, workers)
-    check_counts(steps=steps, threads=threads)
-    plan = dataclasses.replace(directory.plan, steps=steps or directory.plan.steps)
+    check_counts(threads=threads)
     if config["algorithm"] not in ALGORITHMS:
         raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
     algorithm = ALGORITHMS[config["algorithm"]]
@@ -96,7 +120,18 @@ def _open(
     newest = checkpoint.place(directory.checkpoints, step)
     checkpoint.prune(newest, later=False)  # a kill may have prevented it
     if plan.steps <= step and not (found and found.pending):
-        raise DiscError(f"{run}: is already at step {step:,}; give more with --steps.")
+        if plan != directory.plan or not awaits_end(config, step):
+            raise DiscError(f"{run}: is already at step {step:,}; give more with --steps.")
+    elif stopped_early(config) and config["ended"]["step"] == step:
+        before = directory.plan
+        limits = (plan.stop_at, plan.patience) == (before.stop_at, before.patience)
+        if limits and plan.steps <= before.steps:
+            reason = config["ended"]["reason"]
+            raise DiscError(
+                f"{run}: is finished: it stopped early at step {step:,}, as {reason}. Give more "
+                "--steps, or another --stop-at or --patience, to continue."
+            )
+        plan = dataclasses.replace(plan, limits_from=step)
     if found is not None:
         restore(training, found, say)
     return training, plan
@@ -138,7 +173,9 @@ def _workers(directory: RunDirectory, workers: str | None) -> str | None:
 def restore(training: Training, found: checkpoint.Checkpoint, say: Say) -> None:
     """Put a run and its environments where a checkpoint was taken."""
     training.state, training.elapsed = found.state, float(found.info["elapsed"])
-    training.pending = found.pending
+    training.pending, training.best = found.pending, found.best
+    if found.best is not None:
+        _check_fit(training, found.best)
     actions = found.actions_since_reset
     training.env.reset(training.seed, found.reset_step)
     training.started = True
@@ -151,6 +188,18 @@ def restore(training: Training, found: checkpoint.Checkpoint, say: Say) -> None:
             "and the run will differ from an uninterrupted one."
         )
         training.renew_episodes()
+
+
+def _check_fit(training: Training, best: Best) -> None:
+    """Raise a `DiscError` unless the best policy could be the run's own."""
+
+    def form(policy: Policy, tensors: dict[str, Any]) -> Any:
+        shapes = {name: (np.shape(x), np.asarray(x).dtype) for name, x in tensors.items()}
+        sizes = (policy.observation_shape, policy.action_shape)
+        return shapes, sizes, policy.layout, choices_of(policy)
+
+    if form(best.policy, best.tensors) != form(training.policy, saving.contents(training)[0]):
+        raise DiscError("the best policy in the checkpoint does not fit this run's options.")
 
 
 def recover(
@@ -190,11 +239,11 @@ def roll_back(training: Training, directory: RunDirectory, error: NonFinite, say
         say(complaint)
     training.config = training.config.with_halved_steps()
     if found is None:
-        training.state, training.pending = fresh, None
+        training.state, training.pending, training.best = fresh, None, None
         training.env.reset(training.seed, 0)
     else:
         restore(training, found, say)
     step = training.state.step
-    directory.rewind(training)
+    directory.rewind(training, directory.plan)
     directory.note_rollback(step, error.step, training.config)
     say(f"Back to step {step:,} with half the step size: {error.what}.")

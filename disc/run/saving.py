@@ -20,12 +20,22 @@ from disc.policy import file as policy_file
 from disc.policy.file import PolicyFile
 from disc.policy.policies import Policy, choices_of
 from disc.run import log
-from disc.run.training import Training
+from disc.run.training import Best, Training
 from disc.types import DiscError
 
 
 def write_policy(training: Training, path: Path) -> None:
     """Write the policy file of a run."""
+    policy_file.write(path, *contents(training))
+
+
+def write_best(best: Best, path: Path) -> None:
+    """Write the policy file of the best evaluation."""
+    policy_file.write(path, best.tensors, best.info)
+
+
+def contents(training: Training) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays and the header of the policy file of a run."""
     acting = training.policy
     moments = training.state.normalizer
     tensors = {
@@ -54,7 +64,7 @@ def write_policy(training: Training, path: Path) -> None:
         "versions": host.versions(),
         "scores": log.scores(training.rows),
     }
-    policy_file.write(path, tensors, info)
+    return tensors, info
 
 
 def _named(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -16,12 +17,13 @@ from disc.envs.pool import Environments, check_workers
 from disc.learning import normalize
 from disc.learning.algorithm import Algorithm
 from disc.learning.config import Preset, make_config
+from disc.policy import file as policy_file
 from disc.policy.policies import Policy
-from disc.types import DiscError, Metrics
+from disc.types import DiscError, Floats, Metrics
 
 EVAL_EVERY = 100_000
 CHECKPOINT_EVERY = 100_000
-MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every")
+MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every", "patience", "limits_from")
 MAY_BE_NONE = ("steps", "threads", "jobs")
 MOST = {
     "seed": 2**64 - 1,
@@ -45,6 +47,9 @@ def check_counts(**counts: int | None) -> None:
             raise DiscError(f"{name} must be a whole number of at most {most:,}, not {value!r}.")
 
 
+BestBy = Literal["mean", "lower"]
+
+
 @dataclass(frozen=True)
 class Plan:
     """How long to train, and when to evaluate and save. In environment steps; 0 means never."""
@@ -53,14 +58,44 @@ class Plan:
     eval_every: int
     eval_episodes: int
     checkpoint_every: int
+    best: BestBy = "mean"  # by which evaluations are compared
+    stop_at: float | None = None  # the run ends when an evaluation reaches it
+    patience: int = 0  # the run ends after so many evaluations without a new best
+    limits_from: int = 0  # these two count evaluations after this step
 
     def check(self) -> None:
         """Raise a `DiscError` that names the first option that is out of range."""
-        check_counts(**dataclasses.asdict(self))
+        words = ("best", "stop_at")
+        check_counts(**{n: x for n, x in dataclasses.asdict(self).items() if n not in words})
+        if self.best not in get_args(BestBy):
+            choices = ", ".join(get_args(BestBy))
+            raise DiscError(f"best must be one of {choices}, not {self.best!r}.")
+        number = isinstance(self.stop_at, int | float) and math.isfinite(self.stop_at)
+        if self.stop_at is not None and (not number or isinstance(self.stop_at, bool)):
+            raise DiscError(f"stop_at must be a finite number, not {self.stop_at!r}.")
+        if not self.eval_every and (self.stop_at is not None or self.patience):
+            raise DiscError(
+                "stop_at and patience look at evaluations, which eval_every 0 turns off; give "
+                "eval_every a number above 0."
+            )
+        if self.eval_every and self.best == "lower" and self.eval_episodes < 2:
+            raise DiscError("best 'lower' needs at least two eval_episodes, to know their spread.")
 
     def evaluates(self, before: int, after: int) -> bool:
-        """Whether an evaluation is due after an iteration from step `before` to `after`."""
-        return self.eval_every > 0 and (after >= self.steps or due(self.eval_every, before, after))
+        """Whether to evaluate after an iteration from step `before` to `after`."""
+        return self.eval_every > 0 and (after >= self.steps or self.schedules(before, after))
+
+    def schedules(self, before: int, after: int) -> bool:
+        """Whether an evaluation is due, however long the run is."""
+        return due(self.eval_every, before, after)
+
+    def score(self, evaluation: Mapping[str, float]) -> float:
+        """The number by which an evaluation is compared: its mean, or two standard errors less.
+
+        With ten episodes the latter is a confidence bound of 96 % (Student's t).
+        """
+        error = evaluation["return_std"] / math.sqrt(max(1, self.eval_episodes - 1))
+        return evaluation["return"] - (2.0 * error if self.best == "lower" else 0.0)
 
     def saves(self, before: int, after: int) -> bool:
         """Whether a checkpoint is due after an iteration from step `before` to `after`."""
@@ -70,6 +105,39 @@ class Plan:
 def due(every: int, before: int, after: int) -> bool:
     """Whether a multiple of `every` lies in (before, after]."""
     return every > 0 and after // every > before // every
+
+
+class Best(NamedTuple):
+    """The policy of the best evaluation so far: the contents of `best.disc`."""
+
+    tensors: dict[str, Floats]
+    info: dict[str, Any]  # the header; `best` has the evaluation
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """`step`, `return`, `return_std`, `episodes`, `by`; at the end of a run `reevaluated`."""
+        return self.info["best"]
+
+    @property
+    def policy(self) -> Policy:
+        """In numpy."""
+        return policy_file.build(policy_file.BEST, self.tensors, self.info)
+
+    def reevaluated(self, mean: float, std: float) -> Best:
+        """The same with another evaluation of it, on other episodes."""
+        found = {"return": mean, "return_std": std, "episodes": self.evaluation["episodes"]}
+        evaluation = {**self.evaluation, "reevaluated": found}
+        return self._replace(info={**self.info, "best": evaluation})
+
+
+def check_evaluation(best: dict[str, Any]) -> None:
+    """Raise if a record of the best evaluation, perhaps re-evaluated, is not one."""
+    check_counts(steps=best["step"], eval_episodes=best["episodes"])
+    for found in (best, best.get("reevaluated", best)):
+        for name in ("return", "return_std"):
+            if type(found[name]) not in (int, float):
+                raise TypeError(f"{name} is {found[name]!r}")
+            float(found[name])  # an integer may be too large
 
 
 @dataclass
@@ -89,6 +157,7 @@ class Training:
     elapsed: float = 0.0  # seconds of training, over all processes that took part
     rows: list[Metrics] = field(default_factory=list)  # of progress.csv
     pending: Metrics | None = None  # the newest row, until it is evaluated and recorded
+    best: Best | None = None  # of the evaluations so far
     started: bool = False  # the environments have been reset
     loaded: bool = False  # the networks come from a policy file
     traced: bool = True  # env.actions_since_reset is complete

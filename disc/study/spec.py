@@ -18,7 +18,7 @@ from disc.algos import ALGORITHMS
 from disc.envs.factory import Maker
 from disc.envs.tasks import TASKS
 from disc.learning.config import DEFAULT_PRESET, OLD_PRESET, Preset, make_config
-from disc.run.training import CHECKPOINT_EVERY, check_counts
+from disc.run.training import CHECKPOINT_EVERY, BestBy, Plan, check_counts
 from disc.types import DiscError
 
 PAPER = Path(__file__).parent / "paper"
@@ -30,6 +30,7 @@ MOST_RUNS = 100_000  # maximum of runs, or curves in figures
 ARMS = 1_000
 LONGEST = 255  # maximum bytes of a directory's name
 WIDEST = 10_000  # maximum points of a trailing mean
+LIMITS = ("best", "stop_at", "patience")
 
 
 class Arm(NamedTuple):
@@ -76,6 +77,9 @@ class Cell:
     eval_every: int
     eval_episodes: int
     checkpoint_every: int
+    best: BestBy = "mean"
+    stop_at: float | None = None
+    patience: int = 0
 
     def __hash__(self) -> int:
         return hash((self.path, self.steps))
@@ -104,6 +108,9 @@ class Cell:
         args += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
         args += ["--checkpoint-every", str(self.checkpoint_every)]
         args += ["--preset", self.arm.preset, "--no-check"]
+        for name in LIMITS:
+            if (value := getattr(self, name)) != getattr(Cell, name):
+                args += _flag(name, value)
         if self.arm.num_envs != 1:
             args += ["--num-envs", str(self.arm.num_envs)]
         for name, value in self.options.items():
@@ -126,6 +133,7 @@ class Cell:
             "eval_every": (plan["eval_every"], self.eval_every),
             "eval_episodes": (plan["eval_episodes"], self.eval_episodes),
             "checkpoint_every": (plan["checkpoint_every"], self.checkpoint_every),
+            **{n: (plan.get(n, getattr(Cell, n)), getattr(self, n)) for n in LIMITS},
         }
         then = self._config({}, OLD_PRESET)
         for name, value in dataclasses.asdict(wanted).items():
@@ -157,6 +165,9 @@ class Experiment:
     eval_every: int = 4_000  # the grid of the paper's tables
     eval_episodes: int = 10
     checkpoint_every: int = CHECKPOINT_EVERY
+    best: BestBy = "mean"
+    stop_at: dict[str, float] = field(default_factory=dict)  # of each task, if it has one
+    patience: int = 0
     table: bool = True
     figures: tuple[Figure, ...] = ()
     paper: dict[str, dict[str, list[float]]] = field(default_factory=dict)
@@ -184,7 +195,8 @@ class Experiment:
             evaluations = max(1, min(FEWEST_EVALUATIONS, self.steps[task] // every))
             every = max(1, min(every, whole // evaluations))
         plan = (every, self.eval_episodes, self.checkpoint_every)
-        return Cell(task, arm, seed, steps, anneal, *plan)
+        limits = (self.best, self.stop_at.get(task), self.patience)
+        return Cell(task, arm, seed, steps, anneal, *plan, *limits)
 
     def _scaled(self, steps: int) -> int:
         return max(1, round(self.scale * steps))
@@ -331,7 +343,7 @@ def _experiment(name: str, contents: dict[str, Any], arms: Sequence[Arm]) -> Exp
         raise DiscError('has no tasks; add a list, such as tasks = ["hopper"].')
     tasks = _several("tasks", contents["tasks"], str)
     steps = _by_task(contents, "steps", tasks, {n: task.steps for n, task in TASKS.items()})
-    counts = ("eval_every", "eval_episodes", "checkpoint_every")
+    counts = ("eval_every", "eval_episodes", "checkpoint_every", "patience")
     found = Experiment(
         name=name,
         title=_typed("title", contents.get("title", name), str),
@@ -340,6 +352,8 @@ def _experiment(name: str, contents: dict[str, Any], arms: Sequence[Arm]) -> Exp
         seeds=_several("seeds", contents.get("seeds", list(range(5))), int),
         steps=steps,
         anneal_steps=_by_task(contents, "anneal_steps", tasks, steps),
+        best=contents.get("best", "mean"),
+        stop_at=_stop_at(contents.get("stop_at", {}), tasks),
         table=_typed("table", contents.get("table", True), bool),
         figures=tuple(map(_figure, _tables(contents, "figures"))) or (Figure("Learning curves"),),
         paper=_paper(contents.get("paper", {})),
@@ -374,6 +388,8 @@ def _check_runs(found: Experiment) -> None:
     for task, arm in itertools.product(found.tasks, found.arms):
         cell = found.cell(task, arm, max(found.seeds))
         check_counts(anneal_steps=cell.anneal_steps)
+        plan = (cell.steps, cell.eval_every, cell.eval_episodes, cell.checkpoint_every)
+        Plan(*plan, cell.best, cell.stop_at, cell.patience).check()
         if max(len(part.encode()) for part in cell.path.parts) > LONGEST:
             raise DiscError(f"the name of the directory of {arm.label!r} on {task!r} is too long.")
 
@@ -387,7 +403,7 @@ def _check_names(found: Experiment) -> None:
             if label not in labels:
                 raise DiscError(f"{where} has the unknown arm {label!r}; use {_list(labels)}.")
     by_task = [(f"paper.{label}", list(numbers)) for label, numbers in found.paper.items()]
-    by_task += [("steps", list(found.steps)), ("anneal_steps", list(found.anneal_steps))]
+    by_task += [(key, list(getattr(found, key))) for key in ("steps", "anneal_steps", "stop_at")]
     for where, names in by_task:
         for task in names:
             if task not in found.tasks:
@@ -447,6 +463,12 @@ def _by_task(
     for count in result.values():
         check_counts(steps=_typed(key, count, int))
     return result
+
+
+def _stop_at(given: Any, tasks: Sequence[str]) -> dict[str, float]:
+    """One return for all tasks, or a table by task."""
+    found = given if isinstance(given, dict) else dict.fromkeys(tasks, given)
+    return {task: _typed("stop_at", value, float) for task, value in found.items()}
 
 
 def _expand(given: dict[str, Any]) -> Iterator[Arm]:

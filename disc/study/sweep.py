@@ -35,6 +35,8 @@ class Status(NamedTuple):
     begun: bool  # the run directory exists
     rows: list[log.Row]  # the last rows of its record
     saved: int | None = None  # step of its newest checkpoint, if any
+    early: bool = False  # its limits ended it before its last step
+    awaits_end: bool = False  # its best policy is still to be evaluated again
 
     @property
     def step(self) -> int:
@@ -45,7 +47,8 @@ class Status(NamedTuple):
     def done(self) -> bool:
         """Whether all its steps are recorded, and saved unless only the record was kept."""
         saved = self.step if self.saved is None else self.saved
-        return min(self.step, saved) >= self.cell.steps
+        reached = min(self.step, saved) >= self.cell.steps
+        return self.early or (reached and not self.awaits_end)
 
 
 def check_environments(found: list[Status]) -> None:
@@ -78,13 +81,17 @@ def status(root: Path, cell: Cell) -> Status:
         if not directory.is_free(path):
             raise DiscError(f"{path}: is not a run directory; choose another --out.")
         return Status(cell, False, [])
-    other = cell.differences(directory.read_config(path))
+    config = directory.read_config(path)
+    other = cell.differences(config)
     if other:
         raise DiscError(f"{path}: is a different run ({'; '.join(other)}); choose another --out.")
     names = [file.stem for file in (path / "checkpoints").glob("step_*.safetensors")]
     steps = [name.removeprefix("step_") for name in names]
     saved = max((int(step) for step in steps if step.isdecimal()), default=None)
-    return Status(cell, True, log.tail(path / "progress.csv"), saved)
+    own = config["plan"]["steps"] == cell.steps  # else it has ended with another length, or will
+    waits = own and directory.awaits_end(config, saved or 0)
+    early = directory.stopped_early(config)
+    return Status(cell, True, log.tail(path / "progress.csv"), saved, early, waits)
 
 
 def cli_args(root: Path, found: Status) -> list[str]:

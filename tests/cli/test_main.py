@@ -38,8 +38,8 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_train_writes_a_complete_run_directory(hopper: Path) -> None:
     assert sorted(path.name for path in hopper.iterdir()) == [
-        "checkpoints", "config.json", "curve.png", "events", "policy.disc", "progress.csv",
-        "weights.png",
+        "best.disc", "checkpoints", "config.json", "curve.png", "events", "policy.disc",
+        "progress.csv", "weights.png",
     ]  # fmt: skip
     config = json.loads((hopper / "config.json").read_text())
     assert (config["algorithm"], config["env"], config["seed"]) == ("disc", "Hopper-v5", 3)
@@ -213,6 +213,11 @@ def test_environment_keyword_arguments_are_recorded(tmp_path: Path) -> None:
         ("train hopper --steps -5", "steps must be"),
         ("train hopper --steps many", "many"),
         ("train hopper --eval-every -1", "eval_every must be"),
+        ("train hopper --eval-every 0 --stop-at 3000", "which eval_every 0 turns off"),
+        ("train hopper --eval-every 0 --patience 3", "which eval_every 0 turns off"),
+        ("train hopper --patience -1", "patience must be"),
+        ("train hopper --stop-at nan", "stop_at must be a finite number"),
+        ("train hopper --best lower --eval-episodes 1", "at least two eval_episodes"),
         ("train hopper --epsilon 1.0", "epsilon must be"),
         ("train hopper --horizon 1000", "horizon must be divisible"),
         ("train hopper --num-envs 3", "num_envs must divide"),
@@ -224,6 +229,8 @@ def test_environment_keyword_arguments_are_recorded(tmp_path: Path) -> None:
         ("resume nowhere", "not a run directory"),
         ("eval nowhere.disc", "no such file"),
         ("eval taken/file", "not a disc-policy file"),
+        ("eval taken --best", "has no best.disc yet"),
+        ("eval taken/file --best", "is not a run directory"),
         ("watch nowhere", "no such file"),
         ("info nowhere", "no such file"),
         ("plot nowhere", "can't be read"),

@@ -50,6 +50,16 @@ def test_command_exports_runs_and_files_alike(
     assert sorted(path.name for path in tmp_path.iterdir()) == [first.name, second.name]
 
 
+def test_best_policy_of_a_run_is_exported_on_request(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    shutil.copy(PENDULUM / "policy.disc", tmp_path / "run" / "best.disc")
+    shutil.copy(SAMPLES / "ddpg" / "policy.disc", tmp_path / "run")
+    assert run("export", tmp_path / "run", "--best", "--to", tmp_path / "best.h") == 0
+    disc.export(PENDULUM, tmp_path / "wanted.h")
+    assert (tmp_path / "best.h").read_bytes() == (tmp_path / "wanted.h").read_bytes()
+    assert run("export", PENDULUM, "--best", "--to", tmp_path / "none.h") == 2
+
+
 @every_format
 def test_sampled_policy_is_exported_on_request(suffix: str, tmp_path: Path) -> None:
     assert run("export", PENDULUM, "--to", tmp_path / f"a{suffix}", "--stochastic") == 0

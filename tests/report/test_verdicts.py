@@ -93,6 +93,23 @@ def test_unfinished_runs_are_left_out_and_reported(tmp_path: Path) -> None:
     assert "1 of 2" in written(tmp_path).text
 
 
+def test_run_that_stopped_early_is_finished_but_not_comparable(tmp_path: Path) -> None:
+    found = small(stop_at={"hopper": 3500.0})
+    sweeps.write(tmp_path, found)
+    cell = found.cells()[0]
+    best = {"step": 50_000, "return": 3600.0, "return_std": 9.0, "episodes": 10, "by": "mean"}
+    best["reevaluated"] = {"return": 3210.0, "return_std": 70.0, "episodes": 10}
+    plan = {**sweeps.config(cell)["plan"], "stop_at": 3500.0, "best": "mean"}
+    end = {"step": 50_000, "early": True, "reason": "…", "best": best}
+    sweeps.run(tmp_path, cell, 3600.0, done=50_000, plan=plan, ended=end)
+    judged = tables.verdict(row_of(tmp_path))
+    assert judged == ("apart", "not comparable: stopped early", "1 run stopped early")
+    page = written(tmp_path).text
+    assert "1 finished, 0 unfinished" in page
+    assert "48,000 (stopped early)" in page
+    assert "3,600 3,600 50k 3,210 ± 70" in page  # last, best, its step, re-evaluated
+
+
 def test_run_without_evaluations_has_no_verdict(tmp_path: Path) -> None:
     found = small()
     sweeps.write(tmp_path, found)

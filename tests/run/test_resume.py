@@ -36,13 +36,16 @@ def disc(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 def assert_same_run(a: Path, b: Path) -> None:
-    """Parameters, optimisers, statistics, replay, environments, policy and progress are equal."""
+    """Parameters, optimisers, statistics, replay, environments, policies and progress are equal."""
     newest = [max((run / "checkpoints").iterdir()) for run in (a, b)]
     for files in (newest, [run / "policy.disc" for run in (a, b)]):
         first, second = (load_file(file) for file in files)
         assert first.keys() == second.keys()
         for name in first:
             np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    kept = [run / "best.disc" for run in (a, b)]
+    assert kept[0].exists() == kept[1].exists()
+    assert not kept[0].exists() or kept[0].read_bytes() == kept[1].read_bytes()
     first_rows, second_rows = (log.read_progress(run / "progress.csv") for run in (a, b))
     assert [untimed(row) for row in first_rows] == [untimed(row) for row in second_rows]
 

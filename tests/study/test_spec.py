@@ -111,6 +111,17 @@ def test_commands_with_any_options_parse_to_the_same_runs(tmp_path: Path) -> Non
     assert from_json(found.as_json(), Path("x.json")) == found
 
 
+def test_limits_of_a_study_are_those_of_its_runs(tmp_path: Path) -> None:
+    found = study(tmp_path, tasks=["hopper", "ant"], stop_at={"ant": -5}, patience=3, best="lower")
+    for cell in found.cells():
+        assert_understood(cell)
+    assert [cell.stop_at for cell in found.cells()] == [None, -5.0]
+    assert {(cell.patience, cell.best) for cell in found.cells()} == {(3, "lower")}
+    assert from_json(found.as_json(), Path("x.json")) == found
+    assert study(tmp_path, stop_at=3000).cells()[0].stop_at == 3000.0
+    assert_refused(tmp_path, "which eval_every 0 turns off", stop_at=1, eval_every=0)
+
+
 # Axes, names, narrowing, shortening
 
 
@@ -282,6 +293,10 @@ def test_directory_clashes_and_dates_raise(tmp_path: Path) -> None:
         ("eval_every", -1, "eval_every must be"),
         ("eval_episodes", "10", "eval_episodes must be"),
         ("checkpoint_every", {"a": 1}, "checkpoint_every must be"),
+        ("patience", -1, "patience must be"),
+        ("stop_at", "high", "stop_at must be a number"),
+        ("stop_at", {"ant": 5}, "has 'ant', which is not one of the tasks"),
+        ("best", "median", "best must be one of mean, lower"),
         ("title", 3, "title must be a text"),
         ("note", ["x"], "note must be a text"),
         ("table", "no", "table must be true or false"),

@@ -68,6 +68,19 @@ def test_run_is_done_only_when_its_last_step_is_saved(root: Path, cells: list[Ce
     assert [x.done for x in sweep.look(root, cells)] == [False, True, True, False]
 
 
+def test_run_that_stopped_early_is_done_and_one_killed_before_its_end_is_not(
+    root: Path, tmp_path: Path
+) -> None:
+    limits = {"stop_at": 100.0, "patience": 2}
+    cells = study(tmp_path, seeds=[0, 1, 2], steps=1000, **PLAN, **limits).cells()
+    plan = {"plan": {"steps": 1000, **PLAN, **limits, "best": "mean"}}
+    end = {"step": 512, "early": True, "reason": "its evaluation reached 100"}
+    record(root, cells[0], 512, saved=512, ended=end, **plan)
+    record(root, cells[1], 512, 1024, saved=1024, **plan)  # its best is not yet evaluated again
+    record(root, cells[2], 512, 1024, saved=1024, ended={**end, "early": False}, **plan)
+    assert [x.done for x in sweep.look(root, cells)] == [True, False, True]
+
+
 def test_finished_run_is_resumed_for_more_steps(root: Path, tmp_path: Path) -> None:
     arms = [{"algo": "sac"}, {"algo": "ppo"}]
     short, cut, long = (
@@ -97,6 +110,7 @@ def test_finished_run_is_resumed_for_more_steps(root: Path, tmp_path: Path) -> N
         ({"num_envs": 2}, "num_envs is 2, not 1"),
         ({"env_kwargs": {"a": 1}}, "env_kwargs is {'a': 1}, not {}"),
         ({"plan": {"steps": 9, **PLAN, "eval_every": 4}}, "eval_every is 4, not 512"),
+        ({"plan": {"steps": 9, **PLAN, "patience": 3}}, "patience is 3, not 0"),
         ({"config": {"gamma": 0.5, "unknown": 3}}, "gamma is 0.5, not 0.99"),
         ({"config": {"anneal_steps": 500}}, "anneal_steps is 500, not 1000"),
     ],

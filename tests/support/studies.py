@@ -113,6 +113,7 @@ def assert_understood(cell: Cell) -> None:
     assert (run.env, run.algo, run.seed) == (cell.task, cell.arm.algorithm, cell.seed)
     plan = (run.steps, run.eval_every, run.eval_episodes, run.checkpoint_every)
     assert plan == (cell.steps, cell.eval_every, cell.eval_episodes, cell.checkpoint_every)
+    assert (run.best, run.stop_at, run.patience) == (cell.best, cell.stop_at, cell.patience)
     assert (run.out, run.threads) == (Path("some where") / cell.path, 1)
     assert (run.video, run.check) == (False, False)
     assert run.num_envs == cell.arm.num_envs

@@ -1,0 +1,56 @@
+"""The best evaluation of a run: its policy is kept, and limits on it end the run early.
+
+All of it follows from the rows and from `Training.best`, which a checkpoint holds, so a resumed run
+keeps and stops as an uninterrupted one. An evaluation that is made only because the run ends
+is compared after the last checkpoint: if the run is extended, it was never made.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import takewhile
+
+import numpy as np
+
+from disc.policy import file as policy_file
+from disc.run import log, saving
+from disc.run.training import Best, Plan, Training
+
+RETURN = "eval/return"
+
+
+def evaluated(training: Training) -> bool:
+    """Whether the newest row has an evaluation."""
+    return bool(training.rows) and RETURN in training.rows[-1]
+
+
+def compare(training: Training, plan: Plan) -> bool:
+    """Keep the policy if its evaluation, in the newest row, is the best; say whether it is."""
+    best, newest = training.best, log.evaluation(training.rows[-1])
+    if best is not None and plan.score(newest) <= plan.score(best.evaluation):
+        return False
+    tensors, info = saving.contents(training)
+    found = {**newest, "episodes": plan.eval_episodes, "by": plan.best}
+    info |= {"scores": log.scores(training.rows[-1:]), "best": found}
+    info |= json.loads(json.dumps(training.policy.header()))  # as if read from a file
+    arrays = {name: np.array(array) for name, array in tensors.items()}
+    training.best = Best(arrays, policy_file.header(info))
+    return True
+
+
+def over(training: Training, plan: Plan) -> str | None:
+    """Why the run is over; None if it is not. Limits count only if the newest row is evaluated."""
+    rows, best = training.rows, training.best
+    if training.state.step >= plan.steps:
+        return f"all {plan.steps:,} steps are done"
+    if best is None or not evaluated(training) or rows[-1]["step"] <= plan.limits_from:
+        return None
+    score = plan.score(log.evaluation(rows[-1]))
+    if plan.stop_at is not None and score >= plan.stop_at:
+        return f"its evaluation of {score:,.6g} reached {plan.stop_at:,.6g}"
+    since = max(best.evaluation["step"], plan.limits_from)
+    recent = takewhile(lambda row: row["step"] > since, reversed(rows))
+    if 0 < plan.patience <= sum(RETURN in row for row in recent):
+        several = f"{plan.patience:,} evaluations were" if plan.patience > 1 else "evaluation was"
+        return f"the last {several} not better than that at step {best.evaluation['step']:,}"
+    return None
