@@ -175,6 +175,7 @@ def test_rollback_frees_the_old_replay(tmp_path: Path) -> None:
         checkpoints=tmp_path,
         rewind=lambda *_: None,
         note_rollback=lambda *_: None,
+        plan=None,
         step=256,
         what="",
     )
