@@ -12,7 +12,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from disc.algos import ALGORITHMS
 from disc.learning.config import DEFAULT_PRESET, Preset
-from disc.run.training import CHECKPOINT_EVERY, EVAL_EVERY, BestBy
+from disc.run.training import CHECKPOINT_EVERY, DEFAULT_TRACK, EVAL_EVERY, BestBy, Track
 
 Workers = Annotated[str | None, arg(metavar="threads|processes|ray[:ADDRESS]")]
 
@@ -65,6 +65,10 @@ class Train:
     on_nan: Literal["stop", "rollback"] = "stop"
     """If an update gives a non-finite value: stop, or return to the last checkpoint with half the
     step size, up to five times."""
+    track: tuple[Track, ...] = DEFAULT_TRACK
+    """Trackers that receive each row of progress.csv. wandb and mlflow need the extra
+    disc-rl[track] and are set up by their own variables (docs/tracking.md); nothing after --track
+    means none."""
     best: BestBy = "mean"
     """Which evaluation is the best, whose policy is kept in best.disc: the one with the highest
     mean return, or with the highest lower confidence bound (two standard errors below the mean)."""
@@ -152,6 +156,8 @@ class Sweeping:
     """Parallel runs, one core each; by default the number of cores."""
     retries: int = 2
     """How often a failed run is retried from its last checkpoint."""
+    track: tuple[Track, ...] = DEFAULT_TRACK
+    """Trackers of every new run: tensorboard, wandb, mlflow (docs/tracking.md)."""
     ray: str | None = None
     """Address of a Ray cluster to run on, or auto. Needs the extra disc-rl[ray]."""
 

@@ -11,6 +11,7 @@ from disc.cli import display as cli_display
 from disc.cli.display import out
 from disc.cli.options import Report, Reproduce, Sweep, Sweeping
 from disc.run import terminal
+from disc.run.trackers import check_track
 from disc.run.training import check_counts
 from disc.study import estimate, spec, sweep
 from disc.study.local import Local
@@ -48,7 +49,8 @@ def _sweep(experiment: Experiment, default: Path, options: Sweeping) -> None:
     root = options.out or default
     experiment = replace(experiment, scale=options.scale, cut=options.steps)
     chosen = experiment.narrowed(options.seeds, options.tasks, options.algos)
-    found = sweep.look(root, chosen.cells())
+    cells = [replace(cell, track=options.track) for cell in chosen.cells()]
+    found = sweep.look(root, cells)
     sweep.check_environments(found)
     jobs = options.jobs or host.available_cores()
     if chosen.shortened:
@@ -89,6 +91,7 @@ def _check(options: Sweeping) -> None:
         check_counts(seed=seed)
     if not 0.0 < options.scale <= 1.0:
         raise DiscError(f"--scale must be above 0 and at most 1, not {options.scale:g}.")
+    check_track(options.track)
     if options.retries < 0:
         raise DiscError(f"--retries must be at least 0, not {options.retries}.")
 

@@ -108,6 +108,7 @@ def train(command: Any) -> None:
                 eval_episodes=options.eval_episodes,
                 checkpoint_every=options.checkpoint_every,
                 on_nan=options.on_nan,
+                track=options.track,
                 best=options.best,
                 stop_at=options.stop_at,
                 patience=options.patience,

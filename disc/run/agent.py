@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,9 +19,11 @@ from disc.run.directory import OnNan, RunDirectory, check_on_nan
 from disc.run.resume import open_run
 from disc.run.training import (
     CHECKPOINT_EVERY,
+    DEFAULT_TRACK,
     EVAL_EVERY,
     BestBy,
     Plan,
+    Track,
     Training,
     check_counts,
 )
@@ -158,6 +160,7 @@ class Agent:
         checkpoint_every: int = CHECKPOINT_EVERY,
         callbacks: Iterable[Callback] = (),
         on_nan: OnNan = "stop",
+        track: Sequence[Track] = DEFAULT_TRACK,
         best: BestBy = "mean",
         stop_at: float | None = None,
         patience: int = 0,
@@ -177,6 +180,7 @@ class Agent:
                 False stops the run.
             on_nan: what to do if an update gives a NaN or an infinity: stop, or rollback to the
                 last checkpoint with half the step size (needs `out`).
+            track: trackers that receive each row: tensorboard, wandb, mlflow. Needs `out`.
             best: evaluations are compared by their `mean`, or by a `lower` confidence bound of it.
                 The policy of the best is `agent.best`, and `best.disc` in the run directory.
             stop_at: end the run when an evaluation reaches this return, compared as in `best`.
@@ -212,7 +216,7 @@ class Agent:
         check_on_nan(on_nan, out is not None)
         directory = None
         if out is not None:
-            directory = RunDirectory.create(Path(out), training, plan, on_nan)
+            directory = RunDirectory.create(Path(out), training, plan, on_nan, track)
         training.best = None
         loop.run(training, plan, directory, [partial(x, self) for x in callbacks], progress)
         return self

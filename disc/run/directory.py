@@ -9,7 +9,7 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,7 +22,16 @@ from disc.envs.pool import check_workers
 from disc.policy.file import BEST
 from disc.run import checkpoint, lock, log, saving
 from disc.run.lock import Lock
-from disc.run.training import Best, Plan, Training, check_counts, check_evaluation
+from disc.run.trackers import About, Guarded, check_track
+from disc.run.training import (
+    DEFAULT_TRACK,
+    Best,
+    Plan,
+    Track,
+    Training,
+    check_counts,
+    check_evaluation,
+)
 from disc.types import DiscError, Metrics
 
 OnNan = Literal["stop", "rollback"]
@@ -44,13 +53,21 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.progress = log.ProgressFile(path / "progress.csv")
         self.events: log.Events | None = None
+        self.trackers: list[Guarded] = []
         self.saved_step: int | None = None
         self.saved_pending = False  # the checkpoint has a row that is not evaluated yet
         self.purge_step: int | None = None
         self.lock: Lock | None = None
 
     @classmethod
-    def create(cls, path: Path, training: Training, plan: Plan, on_nan: OnNan) -> RunDirectory:
+    def create(
+        cls,
+        path: Path,
+        training: Training,
+        plan: Plan,
+        on_nan: OnNan,
+        track: Sequence[Track] = DEFAULT_TRACK,
+    ) -> RunDirectory:
         """Make the directory and write `config.json`.
 
         Raises:
@@ -68,6 +85,7 @@ class RunDirectory:
             "workers": training.workers,
             "plan": dataclasses.asdict(plan),
             "on_nan": on_nan,
+            "track": list(check_track(track)),
             "preset": training.preset,
             "config": dataclasses.asdict(training.config.for_steps(plan.steps)),
             "versions": host.versions(),
@@ -157,17 +175,38 @@ class RunDirectory:
         self.keep_best(training)
         training.rows = rows
 
+    def start_trackers(self, say: Callable[[str], Any]) -> None:
+        """Start the trackers other than TensorBoard, and note what they call this run."""
+        names = [name for name in self._track if name != "tensorboard"]
+        known = self.config.get("tracked_as", {})
+        plan, others = self.config["plan"], ("algorithm", "env_name", "seed", "num_envs", "preset")
+        options = {name: self.config.get(name) for name in others}
+        options |= {**plan, **self.config["config"]}
+        for name in names:
+            self.trackers.append(Guarded(name, About(self.path, options, known.get(name)), say))
+        found = {x.name: x.tracker.known_as for x in self.trackers if x.tracker is not None}
+        if found.keys() - known.keys():
+            self.config["tracked_as"] = {**known, **found}
+            self._write_config()
+
+    @property
+    def _track(self) -> Sequence[str]:
+        return self.config.get("track", DEFAULT_TRACK)
+
     def record(self, row: Metrics) -> None:
-        """Append a row to `progress.csv` and to the events.
+        """Append a row to `progress.csv`, to the events, and send it to other trackers.
 
         Raises:
             DiscError: it can't be written.
         """
         with self._writing():
-            if self.events is None:
+            if self.events is None and "tensorboard" in self._track:
                 self.events = log.Events(self.path / "events", self.purge_step)
             self.progress.append(row)
-            self.events.append(row)
+            if self.events is not None:
+                self.events.append(row)
+        for tracker in self.trackers:
+            tracker.append(row)
 
     def keep_best(self, training: Training) -> None:
         """Write `best.disc`, if there is a best evaluation; remove an older one if not.
@@ -232,7 +271,9 @@ class RunDirectory:
             ) from error
 
     def close(self) -> None:
-        """Close the events and release the lock."""
+        """Close the events and trackers, and release the lock."""
+        while self.trackers:
+            self.trackers.pop().close()
         if self.events is not None:
             self.events.close()
             self.events = None
@@ -242,9 +283,13 @@ class RunDirectory:
 
 
 def _check_links(path: Path) -> None:
-    """Refuse a directory that contains links to files outside of it, which may be overwritten."""
+    """Refuse a directory that contains links to files outside of it, which may be overwritten.
+
+    W&B links its logs within `wandb/`, where nothing else is written.
+    """
     for inner in path.rglob("*"):
-        if inner.is_symlink() and not storage.within(inner, path):
+        own = inner.parent == path or inner.relative_to(path).parts[0] != "wandb"
+        if own and inner.is_symlink() and not storage.within(inner, path):
             raise DiscError(
                 f"{inner}: is a link out of the run directory; replace it by what it links to, or "
                 "remove it."
@@ -314,6 +359,9 @@ def _check_config(config: Any) -> None:
     check_counts(**counts)
     plan.check()
     check_workers(config.get("workers"))
+    names, known = config.get("track", []), config.get("tracked_as", {})
+    if not all(isinstance(x, str) for x in (*names, *known, *known.values())):
+        raise TypeError(f"track is {names!r} and tracked_as {known!r}")
     for name in ("resumed", "rollbacks"):
         entries = config.get(name, [])
         if not isinstance(entries, list) or not all(isinstance(x, dict) for x in entries):

@@ -58,6 +58,8 @@ def run(
         interruptible(reporter.say) as interrupted,
     ):
         host.forget_programs()
+        if directory is not None:
+            directory.start_trackers(reporter.say)
         begin(training, plan, directory)
         announce(training, plan, reporter.say)
         for rollbacks in itertools.count():

@@ -47,6 +47,9 @@ def check_counts(**counts: int | None) -> None:
             raise DiscError(f"{name} must be a whole number of at most {most:,}, not {value!r}.")
 
 
+Track = Literal["tensorboard", "wandb", "mlflow"]
+"""What receives the rows of a run; see `disc.run.trackers`."""
+DEFAULT_TRACK: tuple[Track, ...] = ("tensorboard",)
 BestBy = Literal["mean", "lower"]
 
 

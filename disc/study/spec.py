@@ -18,7 +18,7 @@ from disc.algos import ALGORITHMS
 from disc.envs.factory import Maker
 from disc.envs.tasks import TASKS
 from disc.learning.config import DEFAULT_PRESET, OLD_PRESET, Preset, make_config
-from disc.run.training import CHECKPOINT_EVERY, BestBy, Plan, check_counts
+from disc.run.training import CHECKPOINT_EVERY, DEFAULT_TRACK, BestBy, Plan, Track, check_counts
 from disc.types import DiscError
 
 PAPER = Path(__file__).parent / "paper"
@@ -80,6 +80,7 @@ class Cell:
     best: BestBy = "mean"
     stop_at: float | None = None
     patience: int = 0
+    track: tuple[Track, ...] = DEFAULT_TRACK
 
     def __hash__(self) -> int:
         return hash((self.path, self.steps))
@@ -111,6 +112,8 @@ class Cell:
         for name in LIMITS:
             if (value := getattr(self, name)) != getattr(Cell, name):
                 args += _flag(name, value)
+        if self.track != DEFAULT_TRACK:
+            args += _flag("track", self.track)
         if self.arm.num_envs != 1:
             args += ["--num-envs", str(self.arm.num_envs)]
         for name, value in self.options.items():
