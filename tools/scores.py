@@ -1,4 +1,4 @@
-"""`python -m tools.scores RUN...`: the scores of some runs, pooled, or of each in a CSV file.
+"""`python -m tools.scores RUN...`: scores of runs: pooled, one row per arm, or one per run in a CSV.
 
 The max average return, the mean of the last ten evaluations and the area under the curve, as in
 the tables of `disc report`, for any set of run directories: for example seeds of two arms that
@@ -69,15 +69,56 @@ def write_csv(runs: list[Path], path: Path) -> None:
             table.writerow([config["env"], settings(config), config["seed"], step, *scores])
 
 
+def table(runs: list[Path], steps: int | None = None, window: int = 200_000) -> str:
+    """A Markdown table: one row for all seeds of an algorithm on an environment.
+
+    Args:
+        runs: run directories.
+        steps: ignore what came later.
+        window: final scores are means over the evaluations of the last so many steps, as runs
+            may be evaluated at different intervals.
+    """
+    arms: dict[tuple[str, str], list[Path]] = {}
+    for run in runs:
+        config = read_config(run)
+        given = ", ".join(f"{k} {v}" for k, v in config["env_kwargs"].items() if k != "env")
+        env = config["env_kwargs"].get("env", config["env"]) + (f", {given}" if given else "")
+        arms.setdefault((env, ALGORITHMS[config["algorithm"]].AGENT), []).append(run)
+    lines = [
+        f"| environment | algorithm | seeds | last {window:,} steps, each seed | mean | area | "
+        "samples without a gradient | batches |",
+        "|---|---|---:|---|---:|---:|---:|---:|",
+    ]
+    for (env, algorithm), found in sorted(arms.items()):
+        rows = [read_progress(run / "progress.csv") for run in found]
+        rows = [[row for row in x if row["step"] <= (steps or row["step"])] for x in rows]
+        curves = [column(x, "eval/return") for x in rows]
+        last = [np.mean(y[x > x[-1] - window]) for x, y in curves]
+        area = np.mean(statistics.areas(curves))
+        vanished, batches = (
+            np.mean([np.mean(column(x, name)[1]) for x in rows])
+            for name in ("is/vanished", "is/batches")
+        )
+        each = ", ".join(f"{x:,.0f}" for x in last)
+        cells = [env, algorithm, str(len(found)), each, f"{np.mean(last):,.0f}", f"{area:,.0f}"]
+        lines.append(f"| {' | '.join([*cells, f'{100 * vanished:.1f} %', f'{batches:.1f}'])} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Print one line, or write a CSV file."""
+    """Print one line or a table, or write a CSV file."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.scores")
     parser.add_argument("run", type=Path, nargs="+", help="run directories")
     parser.add_argument("--csv", type=Path, help="write one row per run to this file")
+    parser.add_argument("--table", action="store_true", help="print one row per arm")
+    parser.add_argument("--steps", type=int, help="with --table: ignore what came later")
+    parser.add_argument("--window", type=int, default=200_000, help="steps of the final scores")
     options = parser.parse_args()
     try:
         if options.csv:
             write_csv(options.run, options.csv)
+        elif options.table:
+            print(table(options.run, options.steps, options.window))
         else:
             print(pooled(options.run))
     except (DiscError, OSError) as error:

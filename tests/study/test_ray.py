@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ from disc.study.sweep import Board, Status
 from faults.outcome import differences
 from tests.support import environments as probes
 from tests.support.small import small
-from tests.support.studies import ROOT, both, study, working_on
+from tests.support.studies import ROOT, both, study, wait_for, working_on
 
 pytest.importorskip("ray")
 
@@ -169,7 +170,9 @@ class Loses:
             self.saved, self.before = now, pids
             above = {parent(parent(pid)) for pid in pids}
             self.lose(next(x for x in self.machines.worker_nodes if raylet(x).pid in above))
-        elif self.saved and pids != self.before:
+        elif self.saved and (
+            {*pids} - {*self.before} or any(all_ended([pid]) for pid in self.before)
+        ):  # one has been resumed, or was killed
             Path("slow").unlink(missing_ok=True)
 
 
@@ -185,6 +188,22 @@ def runners(path: Path) -> list[int]:
 
 def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children(pid: int) -> list[int]:
+    found = list[int]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            found += [int(process.name)] * (parent(int(process.name)) == pid)
+    return found
+
+
+def all_ended(pids: list[int]) -> bool:
+    for pid in pids:
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                return False
+    return True
 
 
 def raylet(node: Any) -> Any:
@@ -333,8 +352,10 @@ def test_run_with_environments_on_a_cluster_survives_the_loss_of_a_node(
     )
 
     def lose(agent: Any, row: Any) -> bool:
-        for node in [] if deaths else list(machines.worker_nodes):
+        for node in list(machines.worker_nodes):
+            actors = children(raylet(node).pid)
             machines.remove_node(node, allow_graceful=False)
+            wait_for(partial(all_ended, actors), 60.0)  # they notice it after a while
         return agent.state.step < 768
 
     with small(PPO, probes.wide, num_envs=2, workers="threads") as agent:
