@@ -1,4 +1,4 @@
-"""`python -m tools.scores RUN...`: scores of runs: pooled, one row per arm, or one per run in a CSV.
+"""`python -m tools.scores RUN...`: scores of runs, pooled, one row per arm, or each in a CSV file.
 
 The max average return, the mean of the last ten evaluations and the area under the curve, as in
 the tables of `disc report`, for any set of run directories: for example seeds of two arms that
@@ -19,6 +19,7 @@ import numpy as np
 from disc.algos import ALGORITHMS
 from disc.learning.config import make_config
 from disc.report.plots import column
+from disc.run.agent import AGENTS
 from disc.run.directory import read_config
 from disc.run.log import read_progress
 from disc.study import statistics
@@ -83,7 +84,7 @@ def table(runs: list[Path], steps: int | None = None, window: int = 200_000) -> 
         config = read_config(run)
         given = ", ".join(f"{k} {v}" for k, v in config["env_kwargs"].items() if k != "env")
         env = config["env_kwargs"].get("env", config["env"]) + (f", {given}" if given else "")
-        arms.setdefault((env, ALGORITHMS[config["algorithm"]].AGENT), []).append(run)
+        arms.setdefault((env, AGENTS[config["algorithm"]].__name__), []).append(run)
     lines = [
         f"| environment | algorithm | seeds | last {window:,} steps, each seed | mean | area | "
         "samples without a gradient | batches |",
