@@ -17,16 +17,21 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
+import ziamath
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
+from sphinx.search.en import SearchEnglish
 from sphinx.transforms import SphinxTransform
 
 from disc import __version__
+from disc.learning.config import DEFAULT_PRESET
 
 ROOT = Path(__file__).parent.parent
+FONT = "STIXTwoMath-Regular.ttf"  # few machines have a font for equations
+NARROW = 'form="prefix" lspace="0.17em" rspace="0.1em"'
 MENU = {
     "Start": ["docs/README", "docs/choosing", "examples/README", "docs/from-sb3"],
     "Algorithms": [
@@ -69,6 +74,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = f"disc {__version__}"
 html_math_renderer = "mathml"
+html_static_path = ["site.css", str(Path(ziamath.__file__).parent / "fonts" / FONT)]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 
@@ -103,20 +110,27 @@ def complete_docstring(
     """Add options and fields to the docstrings of classes; they are plain text with `code`."""
     if what == "class" and hasattr(found, "algorithm"):
         lines += ["", "Options:", *options_of(found.algorithm.Config), ""]
-    elif what == "class" and (fields := fields_of(found)):
-        lines += ["", "Fields:", *fields, ""]
+    elif what == "class" and (hasattr(found, "_fields") or dataclasses.is_dataclass(found)):
+        lines += ["", "Fields:", *fields_of(found), ""]
+    elif what == "property":
+        lines.insert(0, "")  # or napoleon takes what is before a colon for the type
     for index, line in enumerate(lines):
         text = re.split(r"(`+.+?`+|^ *\*+)", line)  # every second part is code, or `*args`
         text[::2] = [re.sub(r"[|*]", r"\\\g<0>", part) for part in text[::2]]
+        # Only classes and dotted names are links: `threads` is mostly a word, not Agent.threads.
+        text[1::2] = [re.sub(r"^`([a-z][^.`]*)`$", r"``\1``", part) for part in text[1::2]]
         lines[index] = "".join(text)
 
 
 def options_of(config: Any) -> Iterator[str]:
     """The options of an algorithm, with their types, defaults and help."""
     for field in dataclasses.fields(config):
-        facts = f"{field.type}, {field.default!r} by default"
-        if field.name in config.paper and config.paper[field.name] != field.default:
-            facts += f", {config.paper[field.name]!r} with the preset paper"
+        paper = config.paper.get(field.name, field.default)
+        presets = {"recommended": field.default, "paper": paper}
+        default = presets[DEFAULT_PRESET]
+        facts = f"{field.type}, {default!r} by default"
+        for preset, value in presets.items():
+            facts += "" if value == default else f", {value!r} with the preset {preset}"
         yield f"    {field.name} ({facts}): {help_of(config, field.name)}"
 
 
@@ -124,12 +138,14 @@ def fields_of(record: type) -> list[str]:
     """The fields of a record, with the comments beside them."""
     lines = inspect.getsource(record).splitlines()
     found = (re.match(r"    (\w+): ([^#]+?)(?: = [^#]+?)?(?:  # (.+))?$", line) for line in lines)
-    return [f"    {x[1]} ({x[2]}): {x[3] or x[1].replace('_', ' ')}" for x in found if x]
+    shown = (x for x in found if x and not x[2].startswith("ClassVar"))
+    return [f"    {x[1]} ({x[2]}): {x[3] or ''}" for x in shown]
 
 
 def skip(app: Sphinx, what: str, name: str, found: Any, skipped: bool, options: Any) -> bool | None:
-    """Fields of records are listed with their comments."""
-    return True if type(found).__name__ == "_tuplegetter" else None
+    """Fields of records are listed with their comments; an agent's algorithm is its name."""
+    field = type(found).__name__ == "_tuplegetter" or name in ("algorithm", "rng")
+    return True if field else None
 
 
 def help_of(config: type, option: str) -> str:
@@ -190,6 +206,17 @@ def folder_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         yield f"{path}/index", {"title": path, "body": body}, "page.html"
 
 
+class Words(SearchEnglish):
+    """The search also knows words with hyphens, such as V-trace and PPO-AMBER."""
+
+    js_splitter_code = (
+        r"var splitQuery = (query) => query.match(/[\p{L}\p{N}_]+(-[\p{L}\p{N}_]+)*/gu) ?? [];"
+    )
+
+    def split(self, text: str) -> list[str]:
+        return super().split(text) + re.findall(r"\w+(?:-\w+)+", text)
+
+
 def finish(app: Sphinx, error: Exception | None) -> None:
     """The first page has two names."""
     if error is None and app.builder.name == "html":
@@ -201,6 +228,9 @@ def write_math(writer: Any, node: nodes.Element) -> None:
     display = "block" if isinstance(node, nodes.math_block) else "inline"
     text = node.astext().replace(r"\arg", r"\mathrm{arg}")
     shown = convert(text, display=display)
+    # Spaces as in TeX: before and after min, log and the like, none beside the bars of |x|.
+    shown = re.sub(r"<(m[io])>([a-z]{2,})</\1>", rf"<mo {NARROW}>\2</mo>", shown)
+    shown = shown.replace("<mo>&#x0007C;</mo>", '<mo lspace="0" rspace="0">|</mo>')
     if "\\" in shown:
         raise ValueError(f"an equation has a command that the site does not know: {text}")
     writer.body.append(f'<div class="math">{shown}</div>' if display == "block" else shown)
@@ -215,6 +245,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-purge-doc", forget)
     app.connect("html-collect-pages", folder_pages)
     app.connect("build-finished", finish)
+    app.add_search_language(Words)
     app.add_transform(FileLinks)
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     return {"parallel_read_safe": False, "parallel_write_safe": True}
