@@ -25,12 +25,14 @@ from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.search.en import SearchEnglish
 from sphinx.transforms import SphinxTransform
+from sphinx.util.inspect import TypeAliasForwardRef
 
 from disc import __version__
 from disc.learning.config import DEFAULT_PRESET
 
 ROOT = Path(__file__).parent.parent
 FONT = "STIXTwoMath-Regular.ttf"  # few machines have a font for equations
+OPENING = r"<mo[^>]*>(?:&#x0005B;|&#x00028;|&#x0002C;|[\[(,])</mo>"
 NARROW = 'form="prefix" lspace="0.17em" rspace="0.1em"'
 MENU = {
     "Start": ["docs/README", "docs/choosing", "examples/README", "docs/from-sb3"],
@@ -76,6 +78,7 @@ html_title = f"disc {__version__}"
 html_math_renderer = "mathml"
 html_static_path = ["site.css", str(Path(ziamath.__file__).parent / "fonts" / FONT)]
 html_css_files = ["site.css"]
+pygments_style = "default"
 html_copy_source = False
 html_show_copyright = False
 
@@ -85,6 +88,10 @@ myst_heading_anchors = 4  # the anchors that GitHub gives to headings
 default_role = "py:obj"  # of `names` in docstrings; plain code if there is no such name
 add_module_names = False
 autodoc_default_options = {"members": True}
+autodoc_type_aliases = {
+    name: name for name in ("Bools", "Callback", "Floats", "Measured", "Metrics", "Source")
+}
+TypeAliasForwardRef.__repr__ = lambda self: self.name  # type: ignore[method-assign]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
@@ -112,8 +119,8 @@ def complete_docstring(
         lines += ["", "Options:", *options_of(found.algorithm.Config), ""]
     elif what == "class" and (hasattr(found, "_fields") or dataclasses.is_dataclass(found)):
         lines += ["", "Fields:", *fields_of(found), ""]
-    elif what == "property":
-        lines.insert(0, "")  # or napoleon takes what is before a colon for the type
+    elif what in ("property", "attribute", "data"):
+        lines[:0] = ["..", ""]  # or napoleon takes what is before a colon for the type
     for index, line in enumerate(lines):
         text = re.split(r"(`+.+?`+|^ *\*+)", line)  # every second part is code, or `*args`
         text[::2] = [re.sub(r"[|*]", r"\\\g<0>", part) for part in text[::2]]
@@ -138,7 +145,8 @@ def fields_of(record: type) -> list[str]:
     """The fields of a record, with the comments beside them."""
     lines = inspect.getsource(record).splitlines()
     found = (re.match(r"    (\w+): ([^#]+?)(?: = [^#]+?)?(?:  # (.+))?$", line) for line in lines)
-    shown = (x for x in found if x and not x[2].startswith("ClassVar"))
+    hidden = ("ClassVar", "init=False")
+    shown = (x for x in found if x and not any(word in x[0] for word in hidden))
     return [f"    {x[1]} ({x[2]}): {x[3] or ''}" for x in shown]
 
 
@@ -146,6 +154,11 @@ def skip(app: Sphinx, what: str, name: str, found: Any, skipped: bool, options: 
     """Fields of records are listed with their comments; an agent's algorithm is its name."""
     field = type(found).__name__ == "_tuplegetter" or name in ("algorithm", "rng")
     return True if field else None
+
+
+def hide_signature(app: Sphinx, what: str, name: str, found: Any, *_: Any) -> Any:
+    """A protocol is never called."""
+    return ("", None) if what == "class" and getattr(found, "_is_protocol", False) else None
 
 
 def help_of(config: type, option: str) -> str:
@@ -228,9 +241,10 @@ def write_math(writer: Any, node: nodes.Element) -> None:
     display = "block" if isinstance(node, nodes.math_block) else "inline"
     text = node.astext().replace(r"\arg", r"\mathrm{arg}")
     shown = convert(text, display=display)
-    # Spaces as in TeX: before and after min, log and the like, none beside the bars of |x|.
+    # Spaces as in TeX: around min, log and the like; none beside the bars of |x|, or after a sign.
     shown = re.sub(r"<(m[io])>([a-z]{2,})</\1>", rf"<mo {NARROW}>\2</mo>", shown)
     shown = shown.replace("<mo>&#x0007C;</mo>", '<mo lspace="0" rspace="0">|</mo>')
+    shown = re.sub(rf"({OPENING})<mo>&#x02212;</mo>", r'\1<mo form="prefix">−</mo>', shown)
     if "\\" in shown:
         raise ValueError(f"an equation has a command that the site does not know: {text}")
     writer.body.append(f'<div class="math">{shown}</div>' if display == "block" else shown)
@@ -241,6 +255,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("source-read", complete)
     app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", hide_signature)
     app.connect("autodoc-skip-member", skip)
     app.connect("env-purge-doc", forget)
     app.connect("html-collect-pages", folder_pages)
