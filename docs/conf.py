@@ -25,12 +25,14 @@ from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.search.en import SearchEnglish
 from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
 from sphinx.util.inspect import TypeAliasForwardRef
 
 from disc import __version__
 from disc.learning.config import DEFAULT_PRESET
 
-ROOT = Path(__file__).parent.parent
+logger = logging.getLogger(__name__)
+ROOT = Path(__file__).resolve().parent.parent
 FONT = "STIXTwoMath-Regular.ttf"  # few machines have a font for equations
 OPENING = r"<mo[^>]*>(?:&#x0005B;|&#x00028;|&#x0002C;|[\[(,])</mo>"
 NARROW = 'form="prefix" lspace="0.17em" rspace="0.1em"'
@@ -91,6 +93,7 @@ autodoc_default_options = {"members": True}
 autodoc_type_aliases = {
     name: name for name in ("Bools", "Callback", "Floats", "Measured", "Metrics", "Source")
 }
+# Sphinx shows these names by themselves, but not yet inside tuple[…].
 TypeAliasForwardRef.__repr__ = lambda self: self.name  # type: ignore[method-assign]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -180,9 +183,9 @@ class FileLinks(SphinxTransform):
         for kind in (addnodes.download_reference, addnodes.pending_xref):
             for link in list(self.document.findall(kind)):
                 target = (here / link["reftarget"]).resolve()
-                folder = target.is_dir() and link["reftarget"] != ""
+                folder = link.get("reftype") == "myst" and target.is_dir()
                 if not folder and kind is addnodes.pending_xref:
-                    continue
+                    continue  # a page or a name, which Sphinx finds
                 path = target.relative_to(ROOT).as_posix()
                 linked(self.env).setdefault(self.env.docname, set()).add(path)
                 uri = relpath(target, here) + ("/index.html" if folder else "")
@@ -210,9 +213,7 @@ def folder_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, copy)
             continue
-        shutil.copytree(
-            source, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.pyc", "__pycache__")
-        )
+        shutil.copytree(source, copy, dirs_exist_ok=True)
         files = sorted(x.relative_to(source).as_posix() for x in source.rglob("*") if x.is_file())
         items = (f'<li><a href="{html.escape(x)}">{html.escape(x)}</a></li>' for x in files)
         body = f"<h1>{path}</h1><ul>{''.join(items)}</ul>"
@@ -246,7 +247,7 @@ def write_math(writer: Any, node: nodes.Element) -> None:
     shown = shown.replace("<mo>&#x0007C;</mo>", '<mo lspace="0" rspace="0">|</mo>')
     shown = re.sub(rf"({OPENING})<mo>&#x02212;</mo>", r'\1<mo form="prefix">−</mo>', shown)
     if "\\" in shown:
-        raise ValueError(f"an equation has a command that the site does not know: {text}")
+        logger.warning("an equation has a LaTeX command that is unknown: %s", text, location=node)
     writer.body.append(f'<div class="math">{shown}</div>' if display == "block" else shown)
     raise nodes.SkipNode
 

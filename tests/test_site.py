@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
+from filelock import FileLock
 
 import disc
 
@@ -25,19 +27,22 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built by the documented command in another folder."""
-    folder = tmp_path_factory.mktemp("site")
-    words = COMMAND.split()[1:-1]
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *words, str(folder / "html"), "-d", str(folder / "cache")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.strip() == ""
-    return folder / "html"
+    """The site, built by the documented command in another folder; once for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with FileLock(folder / "site.lock"):
+        if not (folder / "site.log").exists():
+            done = subprocess.run(
+                [sys.executable, "-m", "sphinx", *COMMAND.split()[1:-1], str(folder / "site")],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            (folder / "site.log").write_text(f"{done.returncode}\n{done.stderr}", encoding="utf-8")
+        assert (folder / "site.log").read_text(encoding="utf-8").strip() == "0"
+    return folder / "site"
 
 
 class Page(HTMLParser):
