@@ -2,6 +2,7 @@
 
 from disc.equations import (
     advantages,
+    categorical,
     clipping,
     distributions,
     importance,
@@ -9,4 +10,12 @@ from disc.equations import (
     stein,
 )
 
-__all__ = ["advantages", "clipping", "distributions", "importance", "path_consistency", "stein"]
+__all__ = [
+    "advantages",
+    "categorical",
+    "clipping",
+    "distributions",
+    "importance",
+    "path_consistency",
+    "stein",
+]
