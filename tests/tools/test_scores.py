@@ -35,3 +35,19 @@ def test_run_without_evaluations_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "progress.csv").write_text("step\n1\n")
     with pytest.raises(DiscError, match="has no evaluations"):
         scores.curve(tmp_path)
+
+
+def test_docs_quote_the_table_of_discrete_actions() -> None:
+    folders = ROOT / "results" / "discrete"
+    runs = [
+        path.parent
+        for name in ("half_cheetah", "ant", "gaussian")
+        for path in sorted((folders / name).glob("*/*_seed*/config.json"))
+    ]
+    runs += [
+        x
+        for arm in ("disc_paper", "ppo")
+        for x in sorted((PAPER / "half-cheetah").glob(f"{arm}_seed*"))
+    ]
+    page = (ROOT / "docs" / "discrete-actions.md").read_text(encoding="utf-8")
+    assert scores.table(runs, 1_001_472) in page
