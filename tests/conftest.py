@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Several processes need the same programs; before JAX is imported, and for child processes too.
 os.environ.setdefault(
@@ -63,3 +65,28 @@ def _few_programs() -> Iterator[None]:
     if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
         jax.clear_caches()
         gc.collect()
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+QUIET_BROWSER = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium; tests that need one are skipped where there is none."""
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"there is no browser here ({', '.join(BROWSERS)})")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found, args=QUIET_BROWSER)
+        yield running
+        running.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,13 +15,13 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 from filelock import FileLock
+from playwright.sync_api import Browser
 
 import disc
 
 pytest.importorskip("sphinx")
 ROOT = Path(__file__).parent.parent
 COMMAND = "sphinx-build -W -c docs . build/site"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -141,44 +140,36 @@ def address(site: Path) -> Iterator[str]:
     server.server_close()
 
 
-def test_search_and_equations_work_in_a_browser(address: str) -> None:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"there is no browser here ({', '.join(BROWSERS)})")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page(viewport={"width": 1400, "height": 1000})
-        errors: list[str] = []
-        requests: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
+def test_search_and_equations_work_in_a_browser(browser: Browser, address: str) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    errors: list[str] = []
+    requests: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
 
-        page.goto(f"{address}/index.html")
-        box = page.locator("input[name=q]").first
-        box.fill("V-trace")
-        box.press("Enter")
-        results = page.locator("#search-results li > a")
-        results.first.wait_for()
-        assert page.locator("#search-results li", has_text="GAE with V-trace").count() >= 1
-        titles = results.all_inner_texts()
-        assert "DISC" in titles
-        assert "ACKTR" not in titles  # has a V and a trace, but no V-trace
+    page.goto(f"{address}/index.html")
+    box = page.locator("input[name=q]").first
+    box.fill("V-trace")
+    box.press("Enter")
+    results = page.locator("#search-results li > a")
+    results.first.wait_for()
+    assert page.locator("#search-results li", has_text="GAE with V-trace").count() >= 1
+    titles = results.all_inner_texts()
+    assert "DISC" in titles
+    assert "ACKTR" not in titles  # has a V and a trace, but no V-trace
 
-        page.locator("#search-results li > a", has_text="DISC").first.click()
-        page.locator("h1", has_text="DISC").wait_for()
-        box = page.locator("div.math math").first.bounding_box()
-        assert box
-        assert box["height"] > 20
-        page.wait_for_function("document.fonts.check('16px \"STIX Two Math\"')")
+    page.locator("#search-results li > a", has_text="DISC").first.click()
+    page.locator("h1", has_text="DISC").wait_for()
+    box = page.locator("div.math math").first.bounding_box()
+    assert box
+    assert box["height"] > 20
+    page.wait_for_function("document.fonts.check('16px \"STIX Two Math\"')")
 
-        page.goto(f"{address}/docs/tracking.html")
-        page.locator("a", has_text="column names").click()
-        page.wait_for_url("**/data-flow.html#*")
-        heading = page.locator(page.evaluate("location.hash")).locator("h2, h3").first
-        assert "progress.csv" in heading.inner_text()
-        assert all(url.startswith(address) for url in requests)
-        assert not errors
-        browser.close()
+    page.goto(f"{address}/docs/tracking.html")
+    page.locator("a", has_text="column names").click()
+    page.wait_for_url("**/data-flow.html#*")
+    heading = page.locator(page.evaluate("location.hash")).locator("h2, h3").first
+    assert "progress.csv" in heading.inner_text()
+    assert all(url.startswith(address) for url in requests)
+    assert not errors
+    page.close()

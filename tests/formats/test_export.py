@@ -180,6 +180,7 @@ def test_odd_names_in_a_policy_file_do_not_matter(suffix: str, tmp_path: Path) -
         facts = {"env_name": name, "algorithm": name, "step": name, "versions": name}
         file.write(tmp_path / "odd.disc", tensors, {**header, **facts})
         disc.export(tmp_path / "odd.disc", tmp_path / f"policy{suffix}", overwrite=True)
+        assert (tmp_path / f"policy{suffix}").stat().st_size > 1000
 
 
 # npz

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +12,9 @@ from disc import report
 from tests.support import sweeps
 
 pytest.importorskip("playwright")
-from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 LONG = "an-experiment-with-a-very-long-name-" * 4
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.skip(f"there is no browser here ({', '.join(NAMES)})")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=QUIET)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
