@@ -152,8 +152,8 @@ def test_search_and_equations_work_in_a_browser(browser: Browser, address: str) 
     box.fill("V-trace")
     box.press("Enter")
     results = page.locator("#search-results li > a")
-    results.first.wait_for()
-    assert page.locator("#search-results li", has_text="GAE with V-trace").count() >= 1
+    page.locator(".search-summary", has_text="finished").wait_for()  # results arrive one by one
+    page.locator("#search-results li", has_text="GAE with V-trace").first.wait_for()
     titles = results.all_inner_texts()
     assert "DISC" in titles
     assert "ACKTR" not in titles  # has a V and a trace, but no V-trace
