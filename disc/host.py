@@ -105,7 +105,7 @@ def size(number: int) -> str:
 def versions() -> dict[str, str]:
     """Versions of all packages that can affect results."""
     found = {"disc-rl": __version__, "python": platform.python_version()}
-    for name in ("jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "box2d"):
+    for name in ("jax", "jaxlib", "numpy", "gymnasium", "mujoco", "box2d"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from disc import seeding
 from disc.equations import distributions, path_consistency
@@ -225,7 +224,7 @@ def descend(
         gradient, measured = jax.grad(partial(loss, config), has_aux=True)(
             both, carry.targets, chunks, lam
         )
-        norm = optax.tree.norm(gradient)
+        norm = optim.norm(gradient)
         limited = jnp.minimum(1.0, config.max_gradient_norm / jnp.maximum(norm, 1e-30))
         gradient = jax.tree.map(lambda g: limited * g, gradient)
         rate = config.learning_rate

@@ -79,6 +79,8 @@ class Train:
     check: bool = True
     """Before training, try the environment for about a second and print what `disc check` would
     warn about. This changes no result."""
+    plots: bool = True
+    """At the end, draw curve.png and weights.png; `disc plot` can do so at any time."""
     video: bool = False
     """Record a video of the policy at the end."""
     renderer: Literal["raycast", "own"] | None = None
@@ -112,6 +114,8 @@ class Resume:
     patience: int | None = None
     """End the run after this many evaluations without a new best; by default as when the run
     began, 0 turns it off."""
+    plots: bool = True
+    """At the end, draw curve.png and weights.png; `disc plot` can do so at any time."""
 
 
 @dataclasses.dataclass(frozen=True)

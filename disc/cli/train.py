@@ -113,6 +113,7 @@ def train(command: Any) -> None:
                 stop_at=options.stop_at,
                 patience=options.patience,
             ),
+            options.plots,
         )
     if options.video:
         watch(Watch(directory, seconds=10.0, env=options.env, renderer=options.renderer))
@@ -142,11 +143,11 @@ def resume_run(command: Resume) -> None:
         )
 
     named = ["--env", env] if env else []
-    _finish(run, [*named, *worker_args(command.workers)], learn)
+    _finish(run, [*named, *worker_args(command.workers)], learn, command.plots)
 
 
-def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent]) -> None:
-    """Train, then plot the curves; if interrupted, print the command to resume."""
+def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent], draw: bool) -> None:
+    """Train, then draw the curves; if interrupted, print the command to resume."""
     try:
         agent = learn()
     except KeyboardInterrupt as stop:
@@ -154,14 +155,15 @@ def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent]) ->
         err.print(f"{how}. Resume with: {resume_command(directory, cli_args)}", markup=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop
         sys.exit(130)
-    plots.curves([directory], directory / "curve.png")
-    if any("is/rho_last" in row for row in agent.metrics):
-        plots.diagnostics([directory], directory / "weights.png")
+    if draw:
+        plots.curves([directory], directory / "curve.png")
+        if any("is/rho_last" in row for row in agent.metrics):
+            plots.diagnostics([directory], directory / "weights.png")
     out.print(f"{agent.state.step:,} steps in {agent.elapsed:,.0f} s.")
     last = next((row for row in reversed(agent.metrics) if "eval/return" in row), None)
     if last is not None:
         out.print(f"Last evaluation: {shown(log.evaluation(last))}.")
-    files = ["policy.disc", "progress.csv", "curve.png", "events/"]
+    files = ["policy.disc", "progress.csv", *(["curve.png"] if draw else []), "events/"]
     if agent.training.best is not None:
         found = agent.training.best.evaluation
         again = f"; re-evaluated: {shown(found['reevaluated'])}" if "reevaluated" in found else ""

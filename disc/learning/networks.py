@@ -46,7 +46,10 @@ def init_mlp(rng: np.random.Generator, sizes: Sequence[int], head_gain: float) -
     memory.check_layers(sizes)
     gains = [np.sqrt(2.0)] * (len(sizes) - 2) + [head_gain]
     return tuple(
-        Linear(jnp.asarray(orthogonal(rng, rows, columns, gain)), jnp.zeros(columns, jnp.float32))
+        Linear(
+            jnp.asarray(orthogonal(rng, rows, columns, gain)),
+            jnp.asarray(np.zeros(columns, np.float32)),  # jnp.zeros compiles for each size
+        )
         for rows, columns, gain in zip(sizes[:-1], sizes[1:], gains, strict=True)
     )
 

@@ -7,23 +7,35 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
+import numpy as np
+
+
+class Moments(NamedTuple):
+    """Adam's state; `mu` and `nu` have the parameters' structure."""
+
+    count: jax.Array  # type: ignore[assignment]  # steps so far; the name in checkpoints
+    mu: Any  # running mean of the gradients
+    nu: Any  # running mean of their squares
 
 
 class Learner(NamedTuple):
     """Parameters and the state of their optimiser."""
 
     parameters: Any
-    moments: Any  # optimiser state
+    moments: Any  # of Adam, or of another optimiser
 
 
 def init(parameters: Any) -> Learner:
     """An initial learner, for Adam."""
-    return Learner(parameters, optax.scale_by_adam().init(parameters))
+    mu, nu = (jax.tree.map(lambda x: jnp.asarray(np.zeros_like(x)), parameters) for _ in range(2))
+    return Learner(parameters, Moments(jnp.asarray(np.int32(0)), mu, nu))
 
 
 def step(learner: Learner, gradient: Any, learning_rate: Any, epsilon: float = 1e-5) -> Learner:
-    """One step of gradient descent with Adam.
+    """One step of gradient descent with Adam (Kingma and Ba, 2015): θ ← θ − β m̂ / (√v̂ + ε).
+
+    With g the gradient, m = 0.9 m + 0.1 g and m̂ = m / (1 − 0.9ᵗ) after t steps; v and v̂ are the
+    same for g² and 0.999.
 
     Args:
         learner: parameters and moments.
@@ -31,13 +43,25 @@ def step(learner: Learner, gradient: Any, learning_rate: Any, epsilon: float = 1
         learning_rate: a number, or a tree of numbers for parts of the parameters.
         epsilon: Adam's (1e-5 as in the authors' code of DISC).
     """
-    direction, moments = optax.scale_by_adam(eps=epsilon).update(gradient, learner.moments)
+    before: Moments = learner.moments
+    count = before.count + 1
+    mu = jax.tree.map(lambda g, m: (1 - 0.9) * g + 0.9 * m, gradient, before.mu)
+    nu = jax.tree.map(lambda g, v: (1 - 0.999) * g**2 + 0.999 * v, gradient, before.nu)
+    mu_scale, nu_scale = 1 - 0.9**count, 1 - 0.999**count
+    direction = jax.tree.map(
+        lambda m, v: (m / mu_scale) / (jnp.sqrt(v / nu_scale) + epsilon), mu, nu
+    )
 
     def move(rate: jax.Array | float, part: Any, toward: Any) -> Any:
         return jax.tree.map(lambda p, d: p - rate * d, part, toward)
 
     parameters = jax.tree.map(move, learning_rate, learner.parameters, direction)
-    return Learner(parameters, moments)
+    return Learner(parameters, Moments(count, mu, nu))
+
+
+def norm(tree: Any) -> jax.Array:
+    """The Euclidean norm of all leaves together."""
+    return jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)))
 
 
 def anneal(learning_rate: float, floor: float, step: int, horizon: int) -> float:

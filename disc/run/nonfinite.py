@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from disc import storage
@@ -69,14 +68,8 @@ def check_state(measured: Measured, state: Any, rollout: Rollout) -> None:
     Raises:
         NonFinite: a value is NaN or infinite.
     """
-    leaves = [x for _, x in _floats(without_replay(state))]
-    if not bool(_all_finite(leaves)):
+    if not all(np.isfinite(np.asarray(x)).all() for _, x in _floats(without_replay(state))):
         raise NonFinite(state.step, describe(measured, state, rollout))
-
-
-@jax.jit
-def _all_finite(leaves: list[jax.Array | float]) -> jax.Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
 
 
 def _floats(tree: Any) -> list[tuple[Any, Any]]:

@@ -108,7 +108,7 @@ class Cell:
         args += ["--steps", str(self.steps), "--threads", "1", "--out", str(root / self.path)]
         args += ["--eval-every", str(self.eval_every), "--eval-episodes", str(self.eval_episodes)]
         args += ["--checkpoint-every", str(self.checkpoint_every)]
-        args += ["--preset", self.arm.preset, "--no-check"]
+        args += ["--preset", self.arm.preset, "--no-check", "--no-plots"]
         for name in LIMITS:
             if (value := getattr(self, name)) != getattr(Cell, name):
                 args += _flag(name, value)

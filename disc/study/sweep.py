@@ -100,7 +100,7 @@ def cli_args(root: Path, found: Status) -> list[str]:
         return found.cell.command(root)
     path, steps = root / found.cell.path, str(found.cell.steps)
     env = Maker(found.cell.task, found.cell.arm.env_kwargs).cli_args
-    return ["resume", str(path), "--steps", steps, "--threads", "1", *env]
+    return ["resume", str(path), "--steps", steps, "--threads", "1", "--no-plots", *env]
 
 
 class Job(Protocol):

@@ -69,7 +69,7 @@ def test_resumed_run_equals_uninterrupted_run(algorithm: str, env: str, tmp_path
     for run, steps in ((whole, 1792), (parts, 768)):
         agent = AGENTS[algorithm](env, threads=1, **options)
         agent.learn(steps, out=run, **PLAN)
-    done = disc("resume", parts, "--steps", "1792", *Maker(env).cli_args)
+    done = disc("resume", parts, "--steps", "1792", "--no-plots", *Maker(env).cli_args)
     assert done.returncode == 0, done.stderr
     assert_same_run(whole, parts)
     config = json.loads((parts / "config.json").read_text())
@@ -127,7 +127,7 @@ def test_ctrl_c_saves_and_prints_the_resume_command(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert f"disc resume {run}" in said
     more = int(log.read_progress(progress)[-1]["step"]) + 512
-    assert disc("resume", run, "--steps", str(more)).returncode == 0
+    assert disc("resume", run, "--steps", str(more), "--no-plots").returncode == 0
     agent = AGENTS["disc"]("Hopper-v5", threads=1, anneal_steps=5000, **PPO)
     agent.learn(more, out=whole, **PLAN)
     assert_same_run(whole, run)

@@ -19,7 +19,7 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 # Other packages know Windows; what is tried is this one.
-import filelock, gymnasium, jax, matplotlib.pyplot, mujoco, optax, rich.console, rich.progress
+import filelock, gymnasium, jax, matplotlib.pyplot, mujoco, rich.console, rich.progress
 import safetensors.numpy, tensorboardX, tyro, uuid
 for name in ("fcntl", "grp", "pwd", "resource", "termios", "tty"):
     sys.modules.pop(name, None)

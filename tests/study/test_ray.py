@@ -144,7 +144,7 @@ def test_cluster_runs_equal_local_runs(
     assert records(RUNS) == alone
     for cell in cells:
         path = RUNS / cell.path
-        assert {"curve.png", "events", "policy.disc"} <= {x.name for x in path.iterdir()}
+        assert {"events", "policy.disc"} <= {x.name for x in path.iterdir()}
         assert "Run directory" in (RUNS / sweep.LOGS / f"{cell.path}.log").read_text()
         command = json.loads((path / "config.json").read_text())["command"]
         assert (str(folder) in " ".join(command)) == share

@@ -19,7 +19,7 @@ from disc.policy.policies import Gaussian
 from disc.types import Rollout, Spec
 from tests.support.environments import Wide
 
-HEAVY = ("jax", "jaxlib", "optax", "rich", "tyro", "matplotlib", "disc.learning", "disc.algos")
+HEAVY = ("jax", "jaxlib", "rich", "tyro", "matplotlib", "disc.learning", "disc.algos")
 
 
 class Mortal(Wide):
