@@ -1,5 +1,6 @@
 """`disc`, and `python -m disc`: the command line."""
 
+import gc
 import os
 import signal
 from typing import Any
@@ -10,8 +11,11 @@ def main() -> None:
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False if it is ignored
     if heard:
         signal.signal(signal.SIGINT, _end)
+    gc.disable()  # imports leave no garbage to look for
     from disc.cli import main as cli_main
 
+    gc.freeze()  # nor will the collector look at what they made
+    gc.enable()
     if heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     cli_main.main()

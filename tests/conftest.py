@@ -26,6 +26,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+# The collector would look at a large heap again and again.
+gc.freeze()
+gc.set_threshold(20_000, 20, 20)
 # A background process may ignore Ctrl-C, and its children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # (B,) − (B, 1) must raise instead of broadcasting to (B, B).
