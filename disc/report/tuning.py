@@ -25,7 +25,7 @@ from disc.report.markup import (
     tag,
 )
 from disc.report.page import document
-from disc.report.svg import short, ticks
+from disc.report.svg import Style, short, swatch, ticks
 from disc.study import confirm
 from disc.study.confirm import Outcome, Result
 from disc.study.space import Choices, Range, label
@@ -141,9 +141,19 @@ def _curves(root: Path) -> Html:
 
 def _search(root: Path, outcome: Outcome) -> list[Html]:
     best = [result.trial.number for result in outcome.results[1:]]
+    entries = [
+        tag("li", swatch(Style(i, i)), f" {result.arm.label}")
+        for i, result in enumerate(outcome.results)
+        if i
+    ]
+    legend = tag("ul", *entries, class_="legend")
     parts = [
         _figure("History", HISTORY, history(outcome.tuning, outcome.trials)),
-        _figure("Options and scores", STRANDS, strands(outcome.tuning, outcome.trials, best)),
+        _figure(
+            "Options and scores",
+            STRANDS,
+            join([legend, strands(outcome.tuning, outcome.trials, best)]),
+        ),
     ]
     if outcome.importances:
         parts.append(_figure("Importance of the options", IMPORTANCES, bars(outcome.importances)))
@@ -256,7 +266,7 @@ def strands(tuning: Tuning, trials: Sequence[Trial], best: Sequence[int]) -> Htm
 
 def _strand(trial: Trial, best: Sequence[int]) -> str:
     if trial.number in best:
-        return f"strand best c{(0, 1, 3)[best.index(trial.number) % 3]}"
+        return f"strand best c{1 + best.index(trial.number)}"  # as in the curves
     if not trial.number:
         return "strand defaults"
     return "strand paused" if trial.outcome == "paused" else "strand"

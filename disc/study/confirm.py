@@ -138,8 +138,8 @@ class Outcome:
         low, high = best.interval
         count = sum(bool(result.returns) for result in self.results[1:])
         both = f"{shown(best.mean)} against {shown(defaults.mean)}"
-        some = f", wide enough for choosing the best of {count}" if count > 1 else ""
-        ends = f"{LEVEL:.0%} interval {shown(low)} to {shown(high)}{some}"
+        some = f", corrected for choosing the best of {count}" if count > 1 else ""
+        ends = f"{100 * LEVEL:.0f} % interval {shown(low)} to {shown(high)}{some}"
         by = f"trial {best.trial.number} has {both}, a difference of {shown(best.difference)}"
         if low > 0.0:
             return f"Better than the defaults on {seeds}: {by} ({ends})."

@@ -329,14 +329,17 @@ class Driver:
         return float(np.median(others)) if len(others) >= COMPARED else -math.inf
 
     def _tell(self) -> bool:
-        """Record outcomes in the order of the trials; say whether there were any."""
-        before = self.told
-        while self.told < len(self.trials) and self.trials[self.told].outcome is not None:
-            trial = self.trials[self.told]
-            self.journal.tell(trial)
-            self.say(self._line(trial))
-            self.told += 1
-        return self.told > before
+        """Record the outcome of the next trial in their order, if it is known.
+
+        One at a time, so that each trial is drawn with as many results, however fast they come.
+        """
+        if self.told == len(self.trials) or self.trials[self.told].outcome is None:
+            return False
+        trial = self.trials[self.told]
+        self.journal.tell(trial)
+        self.say(self._line(trial))
+        self.told += 1
+        return True
 
     def _line(self, trial: Trial) -> str:
         start = f"Trial {trial.number}{' (the defaults)' if not trial.number else ''}"
