@@ -16,6 +16,7 @@ from scipy import stats
 from disc import DiscError
 from disc.algos import ALGORITHMS
 from disc.cli import main
+from disc.report import plots
 from disc.run import log as run_log
 from disc.study import confirm, space, spec, statistics, sweep, tune
 from disc.study.confirm import Outcome
@@ -53,6 +54,7 @@ def run(*words: str | Path) -> int:
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "PAUSE", 0.0)
+    monkeypatch.setattr(plots, "save", lambda *_: None)
 
 
 # Files
@@ -439,6 +441,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sweep, "PAUSE", 0.0)
+        patch.setattr(plots, "save", lambda *_: None)  # most of the time goes there
         patch.setattr("disc.cli.tune.make_backend", lambda options: InProcess())
         assert run("tune", write(folder, **SMALL)) == 0
     return folder
