@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from disc import storage
 from disc.run.lock import Lock
 from disc.study.space import Choices, Range, Space
 from disc.types import DiscError
@@ -94,17 +95,20 @@ class Journal:
 
     def _open(self, path: Path) -> Any:
         path = path.absolute()
+        if not storage.within(path, path.parent):
+            raise DiscError(f"{path}: is a link that leads out of {path.parent}; remove it.")
         backend = self.optuna.storages.journal
         path.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # a kill left it
         try:
             if path.is_file():
                 _complete_lines(path)
             lock = backend.JournalFileOpenLock(str(path))
-            storage = self.optuna.storages.JournalStorage(
-                backend.JournalFileBackend(str(path), lock)
-            )
+            journal = backend.JournalFileBackend(str(path), lock)
             return self.optuna.create_study(
-                storage=storage, study_name=NAME, direction="maximize", load_if_exists=True
+                storage=self.optuna.storages.JournalStorage(journal),
+                study_name=NAME,
+                direction="maximize",
+                load_if_exists=True,
             )
         except (OSError, KeyError, TypeError, ValueError, AssertionError) as error:
             raise DiscError(f"{path}: can't be read or written ({error}).") from error
@@ -136,19 +140,22 @@ class Journal:
         return found.FloatDistribution(entry.low, entry.high, log=entry.log, step=entry.step)
 
     def trials(self) -> list[Trial]:
-        """All trials, in order."""
+        """All trials, in order; raises a `DiscError` if the journal is damaged."""
         names = {state: name for name, state in self.states.items()}
-        return [
-            Trial(
-                trial.number,
-                trial.user_attrs["values"],
-                trial.user_attrs["known"],
-                [value for _, value in sorted(trial.intermediate_values.items())],
-                names.get(trial.state),
-                trial.user_attrs.get("reason", ""),
-            )
-            for trial in self.study.get_trials(deepcopy=False)
-        ]
+        try:
+            return [
+                Trial(
+                    trial.number,
+                    dict(trial.user_attrs["values"]),
+                    int(trial.user_attrs["known"]),
+                    [float(value) for _, value in sorted(trial.intermediate_values.items())],
+                    names.get(trial.state),
+                    str(trial.user_attrs.get("reason", "")),
+                )
+                for trial in self.study.get_trials(deepcopy=False)
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DiscError(f"{self.root / JOURNAL}: is damaged ({error!r}).") from error
 
     def ask(self, known: int) -> Trial:
         """Draw a new trial; the first has the defaults.

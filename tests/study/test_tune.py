@@ -341,6 +341,22 @@ def test_second_driver_is_refused(tuning: Tuning, tmp_path: Path) -> None:
     journal.close()
 
 
+@pytest.mark.parametrize("damage", ["{}\n", "[1]\n", "no\n", '{"op_code":4}\n', "\n", "link"])
+def test_damaged_journal_is_reported_in_a_sentence(
+    damage: str, tuning: Tuning, tmp_path: Path
+) -> None:
+    open_journal(tuning, tmp_path / "a").close()
+    path = tmp_path / "a" / JOURNAL
+    if damage == "link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([lines[0], damage, *lines[1:]]))
+    with pytest.raises(DiscError, match=JOURNAL):
+        open_journal(tuning, tmp_path / "a")
+
+
 def test_run_that_is_still_locked_is_tried_again(tuning: Tuning, tmp_path: Path) -> None:
     journal = open_journal(tuning, tmp_path)
     driver = Driver(tuning, tmp_path, journal, 1, lambda line: None)
