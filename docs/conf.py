@@ -56,6 +56,7 @@ MENU = {
         "docs/export",
         "docs/tracking",
         "docs/sweeps",
+        "docs/tune",
         "docs/cluster",
         "docs/performance",
         "docs/promises",

@@ -87,10 +87,11 @@ def _runs(*columns: str) -> Table:
 
 def line(board: Board) -> str:
     """Counts and the total time left, as one line."""
-    parts = [f"{len(board.done)} of {board.total} runs done", f"{len(board.running)} running"]
+    counts = board.note or f"{len(board.done)} of {board.total} runs done"
+    parts = [counts, f"{len(board.running)} running"]
     parts += [f"{len(board.waiting)} waiting"] if board.waiting else []
     parts += [f"{len(board.failed)} failed"] if board.failed else []
-    left = seconds_left(board)
+    left = None if board.note else seconds_left(board)
     parts += [f"about {terminal.duration(left)} left"] if left else []
     return " · ".join(parts)
 

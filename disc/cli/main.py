@@ -12,7 +12,7 @@ from rich.table import Table
 
 from disc._version import __version__
 from disc.algos import ALGORITHMS
-from disc.cli import options, policy, study, train
+from disc.cli import options, policy, study, train, tune
 from disc.cli.display import err, out
 from disc.envs.tasks import TASKS
 from disc.report import plots
@@ -56,7 +56,7 @@ def _overview() -> Table:
     table.add_column("command", style="bold")
     table.add_column("description")
     for name, (kind, _) in COMMANDS.items():
-        table.add_row(name, _summary(kind))
+        table.add_row(name, _summary(kind).partition("\n")[0])
     table.caption = "disc COMMAND --help shows its options. Example: disc train hopper --video"
     table.caption_justify = "left"
     return table
@@ -113,6 +113,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
     "export": (options.Export, policy.export_policy),
     "plot": (options.Plot, plot),
     "sweep": (options.Sweep, study.sweep_file),
+    "tune": (options.Tune, tune.tune_file),
     "reproduce": (options.Reproduce, study.reproduce),
     "report": (options.Report, study.make_report),
     "list": (options.List, show_list),

@@ -136,7 +136,21 @@ class Check:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweeping:
+class Running:
+    """Where runs go: options shared by `disc sweep`, `disc reproduce` and `disc tune`."""
+
+    jobs: int | None = None
+    """Parallel runs, one core each; by default the number of cores."""
+    retries: int = 2
+    """How often a failed run is retried from its last checkpoint."""
+    track: tuple[Track, ...] = DEFAULT_TRACK
+    """Trackers of every new run: tensorboard, wandb, mlflow (docs/tracking.md)."""
+    ray: str | None = None
+    """Address of a Ray cluster to run on, or auto. Needs the extra disc-rl[ray]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweeping(Running):
     """Options shared by `disc sweep` and `disc reproduce`."""
 
     out: Path | None = None
@@ -156,14 +170,6 @@ class Sweeping:
     """Only these tasks of the experiment."""
     algos: tuple[str, ...] = ()
     """Only these arms of the experiment: labels, or names of algorithms."""
-    jobs: int | None = None
-    """Parallel runs, one core each; by default the number of cores."""
-    retries: int = 2
-    """How often a failed run is retried from its last checkpoint."""
-    track: tuple[Track, ...] = DEFAULT_TRACK
-    """Trackers of every new run: tensorboard, wandb, mlflow (docs/tracking.md)."""
-    ray: str | None = None
-    """Address of a Ray cluster to run on, or auto. Needs the extra disc-rl[ray]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +188,28 @@ class Reproduce:
     name: Positional[str]
     """table1, table2, fig1 …; `disc list` shows all."""
     run: OmitArgPrefixes[Sweeping] = dataclasses.field(default_factory=Sweeping)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tune:
+    """Search for better options of an algorithm on a task, and test what was found on fresh seeds.
+
+    The first trial has the defaults. Trials that are below the median are paused early; they stay
+    resumable. The best three and the defaults then run on seeds that the search did not use, and
+    only these numbers are results: a report (tuning.html), all numbers (summary.json) and the arms
+    for `disc sweep` (best.toml). Running the same command again resumes a study. Needs the extra
+    disc-rl[tune].
+    """
+
+    file: Positional[Path]
+    """A TOML file with an algorithm, a task, steps and, if wanted, a search space
+    (docs/tune.md)."""
+    out: Path | None = None
+    """Directory of the study; by default runs/ and the file's name."""
+    dry_run: bool = False
+    """Only show the searched options, and the hours that the study takes at most, estimated from a
+    short trial on this machine."""
+    run: OmitArgPrefixes[Running] = dataclasses.field(default_factory=Running)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from disc import host, report
 from disc.cli import display as cli_display
 from disc.cli.display import out
-from disc.cli.options import Report, Reproduce, Sweep, Sweeping
+from disc.cli.options import Report, Reproduce, Running, Sweep, Sweeping
 from disc.run import terminal
 from disc.run.trackers import check_track
 from disc.run.training import check_counts
@@ -43,7 +43,12 @@ def make_report(command: Report) -> None:
 
 
 def _sweep(experiment: Experiment, default: Path, options: Sweeping) -> None:
-    _check(options)
+    check_backend(options)
+    check_counts(steps=options.steps)
+    for seed in options.seeds:
+        check_counts(seed=seed)
+    if not 0.0 < options.scale <= 1.0:
+        raise DiscError(f"--scale must be above 0 and at most 1, not {options.scale:g}.")
     if options.scale != 1.0:
         default = default.with_name(f"{default.name}_x{options.scale:g}")
     root = options.out or default
@@ -58,7 +63,7 @@ def _sweep(experiment: Experiment, default: Path, options: Sweeping) -> None:
     if options.dry_run:
         out.print(cli_display.plan(found, estimate.estimate(found, jobs, tell), jobs))
         return
-    backend = _backend(options, jobs)
+    backend = make_backend(options)
     sweep.write_down(root, experiment)
     try:
         with cli_display.Display(live) as display:
@@ -85,20 +90,18 @@ def _finish(root: Path, state: Board) -> None:
         sys.exit(1)
 
 
-def _check(options: Sweeping) -> None:
-    check_counts(steps=options.steps, jobs=options.jobs)
-    for seed in options.seeds:
-        check_counts(seed=seed)
-    if not 0.0 < options.scale <= 1.0:
-        raise DiscError(f"--scale must be above 0 and at most 1, not {options.scale:g}.")
+def check_backend(options: Running) -> None:
+    """Raise a `DiscError` if an option of how to run is invalid."""
+    check_counts(jobs=options.jobs)
     check_track(options.track)
     if options.retries < 0:
         raise DiscError(f"--retries must be at least 0, not {options.retries}.")
 
 
-def _backend(options: Sweeping, jobs: int) -> Backend:
+def make_backend(options: Running) -> Backend:
+    """Where cells run."""
     if options.ray is None:
-        return Local(jobs)
+        return Local(options.jobs or host.available_cores())
     from disc.study.ray import Cluster
 
     return Cluster.connect(options.ray, options.jobs)

@@ -61,8 +61,13 @@ def write(root: Path, out: Path | None = None) -> Path:
 
 def page(found: Results) -> str:
     """The whole file."""
-    style, script = (_asset(name) for name in ("page.css", "page.js"))
     title = f"Report on {found.root.absolute().name}"
+    return document(title, _sections(found), "disc report")
+
+
+def document(title: str, sections: list[Html], made_by: str) -> str:
+    """An HTML file with the style and the script of reports, which needs no network."""
+    style, script = (_asset(name) for name in ("page.css", "page.js"))
     allowed = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     head = [
         tag("meta", charset="utf-8"),
@@ -75,8 +80,8 @@ def page(found: Results) -> str:
     toggle = tag("button", "Dark", type="button", id="theme", hidden=True)
     body = [
         tag("header", tag("h1", title), toggle),
-        tag("main", *_sections(found)),
-        tag("footer", tag("p", f"Made by disc report, disc-rl {__version__}.")),
+        tag("main", *sections),
+        tag("footer", tag("p", f"Made by {made_by}, disc-rl {__version__}.")),
         tag("script", script),
     ]
     whole = tag("html", tag("head", join(head, "\n")), tag("body", join(body, "\n")), lang="en")

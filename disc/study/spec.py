@@ -288,10 +288,7 @@ def read(path: Path) -> Experiment:
     Raises:
         DiscError: it can't be read, or an entry is invalid, which the message names.
     """
-    try:
-        contents = tomllib.loads(storage.read_text(path))
-    except (OSError, RecursionError, ValueError) as error:
-        raise DiscError(f"{path}: can't be read ({error}).") from error
+    contents = read_toml(path)
     try:
         every = (arm for given in _tables(contents, "arms") for arm in _expand(given))
         found = _experiment(path.stem, contents, list(itertools.islice(every, ARMS + 1)))
@@ -301,6 +298,14 @@ def read(path: Path) -> Experiment:
         raise DiscError(f"{path}: {error}") from error
     except storage.MALFORMED as error:
         raise DiscError(f"{path}: can't be read as an experiment ({error}).") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The contents of a TOML file; raises a `DiscError` if it can't be read."""
+    try:
+        return tomllib.loads(storage.read_text(path))
+    except (OSError, RecursionError, ValueError) as error:
+        raise DiscError(f"{path}: can't be read ({error}).") from error
 
 
 def from_json(text: str, path: Path) -> Experiment:
@@ -324,9 +329,9 @@ def from_json(text: str, path: Path) -> Experiment:
             for figure in contents["figures"]
         ]
         arms = [_arm({"preset": OLD_PRESET, **given}) for given in _tables(contents, "arms")]
-        found = _experiment(_typed("name", name, str), contents, arms)
+        found = _experiment(check_type("name", name, str), contents, arms)
         check_counts(steps=cut)
-        if not 0.0 < _typed("scale", scale, float) <= 1.0:
+        if not 0.0 < check_type("scale", scale, float) <= 1.0:
             raise DiscError(f"scale must be above 0 and at most 1, not {scale!r}.")
         return replace(found, scale=scale, cut=cut)
     except (DiscError, *storage.MALFORMED) as error:
@@ -339,37 +344,37 @@ def _experiment(name: str, contents: dict[str, Any], arms: Sequence[Arm]) -> Exp
     known = {x.name for x in dataclasses.fields(Experiment)} - {"name", "scale", "cut"}
     for key in contents:
         if key not in known:
-            raise DiscError(f"there is no {key!r} in an experiment; choose from {_list(known)}.")
+            raise DiscError(f"there is no {key!r} in an experiment; choose from {listed(known)}.")
     if not arms:
         raise DiscError("has no [[arms]]; add at least one, with an algo.")
     if not contents.get("tasks"):
         raise DiscError('has no tasks; add a list, such as tasks = ["hopper"].')
-    tasks = _several("tasks", contents["tasks"], str)
+    tasks = check_list("tasks", contents["tasks"], str)
     steps = _by_task(contents, "steps", tasks, {n: task.steps for n, task in TASKS.items()})
     counts = ("eval_every", "eval_episodes", "checkpoint_every", "patience")
     found = Experiment(
         name=name,
-        title=_typed("title", contents.get("title", name), str),
+        title=check_type("title", contents.get("title", name), str),
         arms=tuple(arms),
         tasks=tasks,
-        seeds=_several("seeds", contents.get("seeds", list(range(5))), int),
+        seeds=check_list("seeds", contents.get("seeds", list(range(5))), int),
         steps=steps,
         anneal_steps=_by_task(contents, "anneal_steps", tasks, steps),
         best=contents.get("best", "mean"),
         stop_at=_stop_at(contents.get("stop_at", {}), tasks),
-        table=_typed("table", contents.get("table", True), bool),
+        table=check_type("table", contents.get("table", True), bool),
         figures=tuple(map(_figure, _tables(contents, "figures"))) or (Figure("Learning curves"),),
         paper=_paper(contents.get("paper", {})),
-        note=_typed("note", contents.get("note", ""), str),
-        **{count: _count(count, contents[count]) for count in counts if count in contents},
+        note=check_type("note", contents.get("note", ""), str),
+        **{count: check_count(count, contents[count]) for count in counts if count in contents},
     )
     for seed in found.seeds:
         check_counts(seed=seed)
-    _check_runs(found)
+    check_runs(found)
     return found
 
 
-def _check_runs(found: Experiment) -> None:
+def check_runs(found: Experiment) -> None:
     """Raise a `DiscError` if there are too many runs, or different ones would share a directory."""
     curves = sum(len(figure.metric) for figure in found.figures)
     runs = len(found.arms) * len(found.tasks) * max(len(found.seeds), curves)
@@ -404,7 +409,7 @@ def _check_names(found: Experiment) -> None:
     for where, names in [*by_label, ("[paper]", list(found.paper))]:
         for label in names:
             if label not in labels:
-                raise DiscError(f"{where} has the unknown arm {label!r}; use {_list(labels)}.")
+                raise DiscError(f"{where} has the unknown arm {label!r}; use {listed(labels)}.")
     by_task = [(f"paper.{label}", list(numbers)) for label, numbers in found.paper.items()]
     by_task += [(key, list(getattr(found, key))) for key in ("steps", "anneal_steps", "stop_at")]
     for where, names in by_task:
@@ -413,7 +418,7 @@ def _check_names(found: Experiment) -> None:
                 raise DiscError(f"[{where}] has {task!r}, which is not one of the tasks.")
 
 
-def _typed(name: str, value: Any, kind: type) -> Any:
+def check_type(name: str, value: Any, kind: type) -> Any:
     """The value, if it has the type: true is not a number, but an integer is also a float."""
     fits = isinstance(value, (int, float) if kind is float else kind)
     if isinstance(value, bool) and kind is not bool:
@@ -423,23 +428,25 @@ def _typed(name: str, value: Any, kind: type) -> Any:
     return float(value) if kind is float else value
 
 
-def _count(name: str, value: Any) -> int:
-    check_counts(**{name: _typed(name, value, int)})
+def check_count(name: str, value: Any) -> int:
+    """The value, if it is a whole number in the range of counts of this name."""
+    check_counts(**{name: check_type(name, value, int)})
     return value
 
 
-def _several(name: str, value: Any, kind: type) -> tuple[Any, ...]:
+def check_list(name: str, value: Any, kind: type) -> tuple[Any, ...]:
     """The entries of a list, with their type checked and without duplicates."""
     if not isinstance(value, list) or not value:
         raise DiscError(f"{name} must be a list of one or more entries, not {value!r}.")
-    found = tuple(_typed(f"an entry of {name}", entry, kind) for entry in value)
+    found = tuple(check_type(f"an entry of {name}", entry, kind) for entry in value)
     for entry, often in Counter(found).items():
         if often > 1:
             raise DiscError(f"{name} has {entry!r} twice.")
     return found
 
 
-def _table(name: str, value: Any) -> dict[str, Any]:
+def check_table(name: str, value: Any) -> dict[str, Any]:
+    """The value, if it is a table."""
     if not isinstance(value, dict):
         raise DiscError(f"{name} must be a table, not {value!r}.")
     return value
@@ -460,18 +467,18 @@ def _by_task(
     found = given if isinstance(given, dict) else dict.fromkeys(tasks, given)
     missing = [task for task in tasks if task not in found and task not in default]
     if missing:
-        raise DiscError(f"has no {key} for {_list(missing)}; add {key} = a number.")
+        raise DiscError(f"has no {key} for {listed(missing)}; add {key} = a number.")
     result = {task: found[task] if task in found else default[task] for task in tasks}
     result |= found  # tasks that were left out
     for count in result.values():
-        check_counts(steps=_typed(key, count, int))
+        check_counts(steps=check_type(key, count, int))
     return result
 
 
 def _stop_at(given: Any, tasks: Sequence[str]) -> dict[str, float]:
     """One return for all tasks, or a table by task."""
     found = given if isinstance(given, dict) else dict.fromkeys(tasks, given)
-    return {task: _typed("stop_at", value, float) for task, value in found.items()}
+    return {task: check_type("stop_at", value, float) for task, value in found.items()}
 
 
 def _expand(given: dict[str, Any]) -> Iterator[Arm]:
@@ -498,6 +505,16 @@ def _expand(given: dict[str, Any]) -> Iterator[Arm]:
         yield arm._replace(label=f"{arm.label} {summary}".strip(), options=own)
 
 
+def single_arm(given: Mapping[str, Any]) -> Arm:
+    """The arm of a table in which no list is an axis; as in a file, only other options are kept.
+
+    Raises:
+        DiscError: an entry is invalid.
+    """
+    named = ("algo", "label")
+    return next(_expand({n: x if n in named else [x] for n, x in given.items()}))
+
+
 def _axis(name: str, value: Any) -> list[Any]:
     """The values of an option. A single value of `widths` is a list."""
     several = isinstance(value, list)
@@ -521,12 +538,12 @@ def _arm(fields: dict[str, Any]) -> Arm:
     """An arm with its fields checked, except the values of the algorithm's options."""
     algorithm = fields["algorithm"]
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise DiscError(f"an arm's algo must be one of {_list(ALGORITHMS)}, not {algorithm!r}.")
+        raise DiscError(f"an arm's algo must be one of {listed(ALGORITHMS)}, not {algorithm!r}.")
     arm = Arm(**{"label": algorithm, **fields})
-    _typed("an arm's label", arm.label, str)
-    _table("options", arm.options)
-    _count("num_envs", arm.num_envs)
-    _table("env_kwargs", arm.env_kwargs)
+    check_type("an arm's label", arm.label, str)
+    check_table("options", arm.options)
+    check_count("num_envs", arm.num_envs)
+    check_table("env_kwargs", arm.env_kwargs)
     if arm.preset not in get_args(Preset):
         choices = ", ".join(get_args(Preset))
         raise DiscError(f"there is no preset {arm.preset!r}; choose from {choices}.")
@@ -540,16 +557,16 @@ def _arm(fields: dict[str, Any]) -> Arm:
 def _figure(given: dict[str, Any]) -> Figure:
     for name in given:
         if name not in Figure._fields:
-            raise DiscError(f"a figure has no {name!r}; choose from {_list(Figure._fields)}.")
+            raise DiscError(f"a figure has no {name!r}; choose from {listed(Figure._fields)}.")
     if "title" not in given:
         raise DiscError("a figure has no title; add title = a text.")
     found: dict[str, Any] = {}
     for name, value in given.items():
         what = f"a figure's {name}"
         if name in FIGURE_KINDS:
-            found[name] = _typed(what, value, FIGURE_KINDS[name])
+            found[name] = check_type(what, value, FIGURE_KINDS[name])
         else:
-            found[name] = _several(what, [value] if isinstance(value, str) else value, str)
+            found[name] = check_list(what, [value] if isinstance(value, str) else value, str)
     figure = Figure(**found)
     if not 1 <= figure.window <= WIDEST:
         raise DiscError(f"a figure's window must be 1 to {WIDEST:,}, not {figure.window}.")
@@ -558,15 +575,16 @@ def _figure(given: dict[str, Any]) -> Figure:
 
 def _paper(given: Any) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
-    for label, numbers in _table("paper", given).items():
+    for label, numbers in check_table("paper", given).items():
         found[label] = {}
-        for task, number in _table(f"paper.{label}", numbers).items():
+        for task, number in check_table(f"paper.{label}", numbers).items():
             pair = number if isinstance(number, list) else [number]
             if not 1 <= len(pair) <= 2:
                 raise DiscError(f"[paper.{label}] {task} must be a number, or a number and its ±.")
-            found[label][task] = [_typed(f"[paper.{label}] {task}", x, float) for x in pair]
+            found[label][task] = [check_type(f"[paper.{label}] {task}", x, float) for x in pair]
     return found
 
 
-def _list(entries: Any) -> str:
+def listed(entries: Any) -> str:
+    """Names in a sentence, sorted."""
     return ", ".join(sorted(map(str, entries)))

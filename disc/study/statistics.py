@@ -218,6 +218,31 @@ def interval(
     return float(low), float(high)
 
 
+def difference_interval(
+    x: NDArray[Any], y: NDArray[Any], level: float = 0.95
+) -> tuple[float, float]:
+    """Welch's t interval of the difference of two means, mean x − mean y.
+
+    x̄ − ȳ ± t_ν √(s_x²/n_x + s_y²/n_y), with Welch and Satterthwaite's ν. For few runs it is wider,
+    and nearer to its level, than a bootstrap interval.
+
+    Args:
+        x: scores, (N,), N ≥ 2.
+        y: scores, (K,), K ≥ 2.
+        level: of confidence.
+    """
+    from scipy.stats import t
+
+    parts = [float(np.var(values, ddof=1)) / len(values) for values in (x, y)]
+    middle, error = float(np.mean(x) - np.mean(y)), float(np.sqrt(sum(parts)))
+    if error == 0.0:
+        return middle, middle
+    sizes = (len(x) - 1, len(y) - 1)
+    freedom = error**4 / sum(part**2 / size for part, size in zip(parts, sizes, strict=True))
+    half = error * float(t.ppf((1.0 + level) / 2.0, freedom))
+    return middle - half, middle + half
+
+
 def probability_of_improvement(x: Scores, y: Scores) -> float:
     """P(X > Y) for a run of each, averaged over tasks; ties count half.
 

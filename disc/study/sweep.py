@@ -25,6 +25,7 @@ from disc.types import DiscError
 
 LOGS = "logs"  # within a sweep's directory: the output of its processes
 PAUSE = 0.5  # seconds between checks of the processes
+LOCKED = "is locked by another sweep."  # the end of the reason why a cell could not start
 PATIENCE = 300.0  # seconds for a stopped process to finish its iteration and save
 
 
@@ -149,6 +150,7 @@ class Board:
     waiting: list[Status] = field(default_factory=list)
     failed: dict[Cell, str] = field(default_factory=dict)
     stopping: bool = False
+    note: str = ""  # shown instead of the counts, if more runs will follow
 
 
 def look(root: Path, cells: Iterable[Cell]) -> list[Status]:
@@ -163,8 +165,9 @@ def run(
     backend: Backend,
     retries: int,
     show: Callable[[Board], None],
+    more: Callable[[Board], Iterable[Status]] = lambda board: (),
 ) -> Board:
-    """Run all cells that are not done.
+    """Run all cells that are not done, and those that `more` adds.
 
     A failed run is retried from its last checkpoint. If it keeps failing it is reported, and the
     others continue.
@@ -175,6 +178,8 @@ def run(
         backend: where they run.
         retries: how often a failed cell is retried.
         show: called repeatedly with the progress.
+        more: called repeatedly with the progress; returns further cells. The sweep ends when there
+            are none and all others have ended.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C or SIGTERM, once all runs are saved; with a message if
@@ -184,7 +189,7 @@ def run(
     tries: dict[Cell, int] = {}
     with _terminable():
         try:
-            while board.waiting or board.running:
+            while _extend(board, more(board)) or board.running:
                 _start(root, board, backend)
                 show(board)
                 time.sleep(PAUSE)
@@ -202,6 +207,14 @@ def run(
         finally:
             backend.close(root)
     return board
+
+
+def _extend(board: Board, new: Iterable[Status]) -> bool:
+    """Add cells to the board; whether any are waiting."""
+    before = len(board.waiting)
+    board.waiting += new
+    board.total += len(board.waiting) - before
+    return bool(board.waiting)
 
 
 def _start(root: Path, board: Board, backend: Backend) -> None:
