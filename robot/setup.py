@@ -12,7 +12,15 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
-FILES = ["__init__.py", "_version.py", "host.py", "py.typed", "seeding.py", "storage.py", "types.py"]
+FILES = [
+    "__init__.py",
+    "_version.py",
+    "host.py",
+    "py.typed",
+    "seeding.py",
+    "storage.py",
+    "types.py",
+]
 PTH = "disc_policy.pth"
 
 
