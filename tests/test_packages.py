@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "disc", "robot")
@@ -214,3 +220,26 @@ def failure(python: Path, code: str, folder: Path) -> str:
     done = subprocess.run([python, "-c", code], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 1
     return done.stderr
+
+
+def project(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_constraints_pin_every_direct_dependency_within_its_bounds() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(x.split("==") for x in lines if not x.startswith("#"))
+    assert all(x.replace(".", "").isalnum() for x in pins.values())  # no paths or addresses
+    versions = {canonicalize_name(name): version for name, version in pins.items()}
+    assert "disc-rl" not in versions
+    ours = project(ROOT)
+    groups = [ours["dependencies"], *ours["optional-dependencies"].values()]
+    for wanted in map(Requirement, itertools.chain(*groups)):
+        if wanted.name != "disc-rl":
+            assert wanted.specifier.contains(versions[canonicalize_name(wanted.name)]), wanted
+
+
+def test_robot_has_the_bounds_of_the_whole_package() -> None:
+    ours, robot = project(ROOT), project(ROOT / "robot")
+    assert set(robot["dependencies"]) < set(ours["dependencies"])
+    assert robot["requires-python"] == ours["requires-python"]
