@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import disc
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "disc", "robot")
@@ -175,8 +178,8 @@ def test_wheel_trains_reports_and_finds_algorithms_of_other_packages(tmp_path: P
     assert "table1" in done.stdout
     assert "broken" in done.stderr  # a warning, and the others still work
 
-    version = importlib.metadata.version("disc-rl")
-    assert run(here.bin / "disc", "--version", cwd=tmp_path).stdout == f"disc {version}\n"
+    version = run(here.bin / "disc", "--version", cwd=tmp_path).stdout
+    assert version == f"disc {disc.__version__}\n"
     done = run(here.bin / "disc", "eval", "runs/0", "--episodes", 1, cwd=tmp_path)
     assert done.stdout.startswith("Pendulum-v1, 1 episodes")
 
@@ -243,3 +246,10 @@ def test_robot_has_the_bounds_of_the_whole_package() -> None:
     ours, robot = project(ROOT), project(ROOT / "robot")
     assert set(robot["dependencies"]) < set(ours["dependencies"])
     assert robot["requires-python"] == ours["requires-python"]
+
+
+def test_version_is_the_newest_of_the_changelog_and_of_the_citation() -> None:
+    newest = re.findall(r"^## (.+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)[0]
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert newest[0] == disc.__version__
+    assert f'\nversion: {newest[0]}\ndate-released: "{newest[1]}"\n' in citation
