@@ -188,10 +188,9 @@ def test_robot_wheel_acts_with_numpy_and_safetensors_only(tmp_path: Path) -> Non
     (tmp_path / "sources").mkdir()
     wheel = build(sources(tmp_path / "sources") / "robot")
     robot = Environment(tmp_path / "venv")
-    for name in ("numpy", "safetensors"):
-        links = importlib.metadata.distribution(name).files or []
-        for top in {x.parts[0] for x in links} - {"..", "__pycache__"}:
-            (robot.site / top).symlink_to(Path(sysconfig.get_path("purelib"), top))
+    for found in map(importlib.metadata.distribution, ("numpy", "safetensors")):
+        for top in {x.parts[0] for x in found.files or []} - {".."}:
+            (robot.site / top).symlink_to(str(found.locate_file(top)))
     robot.install(wheel)  # fails if it needs anything else
     names = "import importlib.metadata as m; print(*sorted(x.name for x in m.distributions()))"
     python = robot.bin / "python"
