@@ -78,11 +78,19 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "equations":
-        return import_module("disc.equations")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    agent = import_module("disc.run.agent").agent_named(name) if name[:1].isupper() else None
+    try:
+        if name == "equations":
+            return import_module("disc.equations")
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name]), name)
+        agent = import_module("disc.run.agent").agent_named(name) if name[:1].isupper() else None
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("disc."):
+            raise
+        if name in __all__:  # this is disc-policy (robot/), which can only act
+            message = f"disc.{name} needs the whole package: pip install disc-rl"
+            raise ImportError(message, name="disc") from None
+        agent = None
     if agent is not None:  # perhaps of another package
         return agent
     raise AttributeError(f"module 'disc' has no attribute {name!r}")

@@ -120,7 +120,7 @@ def read_tensors(
     if found_version > version:
         raise DiscError(
             f"{path}: format version {found_version} is newer than this installation supports "
-            f"({version}); upgrade disc-rl."
+            f"({version}); upgrade disc-rl or disc-policy."
         )
     return tensors, header
 

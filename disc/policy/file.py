@@ -64,7 +64,9 @@ def build(path: str | Path, tensors: dict[str, Floats], header: dict[str, Any]) 
     try:
         kind = KINDS.get(name := str(header.get("kind", "gaussian")))
         if kind is None:
-            raise DiscError(f"{path}: unknown policy kind {name!r}; upgrade disc-rl.")
+            raise DiscError(
+                f"{path}: unknown policy kind {name!r}; upgrade disc-rl or disc-policy."
+            )
         policy = kind(**kind.fields(tensors, header))
         policy.check()
     except storage.MALFORMED as error:
