@@ -169,9 +169,10 @@ def test_wheel_trains_reports_and_finds_algorithms_of_other_packages(tmp_path: P
             archive.writestr(name, text)
 
     here = Environment(tmp_path / "venv")
-    # Its own packages first, then those of this environment, but not an editable disc-rl.
-    (here.site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     here.install("--no-deps", wheel, theirs)
+    # After pip, which would take an installed disc-rl for its own: first what the environment has,
+    # then the dependencies, from this environment.
+    (here.site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     done = run(here.bin / "python", "-c", TRAIN, cwd=tmp_path)
     assert done.stdout.startswith(str(here.site / "disc"))
     assert "PPO with a bonus for entropy." in done.stdout
