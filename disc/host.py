@@ -28,7 +28,7 @@ def configure_jax(threads: int) -> None:
     import jax
 
     os.environ["NPROC"] = str(threads)
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined, unused-ignore]
         cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
         jax.config.update("jax_compilation_cache_dir", str(Path(cache, "disc-rl").expanduser()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

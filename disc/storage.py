@@ -7,7 +7,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +164,10 @@ def _checksum(arrays: Mapping[str, np.ndarray[Any, Any]], text: str) -> int:
 def within(path: Path, folder: Path) -> bool:
     """Whether a path, with links resolved, lies in a folder."""
     try:
+        with suppress(FileNotFoundError):
+            path.stat()  # raises on circular links, which resolve() accepts from Python 3.13 on
         return path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # circular links
+    except (OSError, RuntimeError):
         return False
 
 

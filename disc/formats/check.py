@@ -68,7 +68,8 @@ def sensitivity(policy: Policy, x: Floats, draws: Floats | None) -> Any:
     Another order of summation in float32 may change them as much, so no port can be closer.
     """
     rng, exact, seen = np.random.default_rng(2), _double(policy), np.asarray(x, np.float64)
-    wanted, worst = outputs(exact, seen, draws), 0.0
+    wanted = outputs(exact, seen, draws)
+    worst = np.zeros((len(wanted), 1))
     for _ in range(3):
         weights = tuple(w * (1.0 + rng.choice([-1e-6, 1e-6], w.shape)) for w in exact.weights)
         moved = outputs(dataclasses.replace(exact, weights=weights), seen, draws)

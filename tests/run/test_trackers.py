@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import DecodeError
 from mlflow import MlflowClient
 
 from disc import DiscError, resume
@@ -52,8 +55,20 @@ def records(data: bytes) -> Iterator[bytes]:
             record = b""
 
 
-def wandb_rows(folder: Path) -> dict[int, dict[str, float]]:
-    """The rows of all offline records of a run directory, by step."""
+def wandb_rows(folder: Path, count: int) -> dict[int, dict[str, float]]:
+    """The rows of all offline records of a run directory, by step.
+
+    W&B's own process may write them shortly after `finish` has returned.
+    """
+    for _ in range(100):
+        with contextlib.suppress(struct.error, DecodeError):  # a record that is not yet whole
+            if len(rows := read_wandb_rows(folder)) >= count:
+                return rows
+        time.sleep(0.2)
+    return read_wandb_rows(folder)
+
+
+def read_wandb_rows(folder: Path) -> dict[int, dict[str, float]]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     rows: dict[int, dict[str, float]] = {}
@@ -76,7 +91,7 @@ def test_wandb_records_offline_if_nobody_is_logged_in(
     out = tmp_path / "run"
     learn(out, track=["tensorboard", "wandb"])
     assert "not logged in" in capsys.readouterr().err
-    rows = wandb_rows(out)
+    rows = wandb_rows(out, 2)
     assert list(rows) == [256, 512]
     for row in log.read_progress(out / "progress.csv"):
         found = rows[int(row["step"])]
@@ -84,7 +99,7 @@ def test_wandb_records_offline_if_nobody_is_logged_in(
             name: value for name, value in row.items() if name != "step"
         }
     resume(out, 1024, env=probes.wide, progress=False)
-    assert list(wandb_rows(out)) == [256, 512, 768, 1024]
+    assert list(wandb_rows(out, 4)) == [256, 512, 768, 1024]
     config = json.loads((out / "config.json").read_text())
     names = {path.name.rpartition("-")[2] for path in out.glob("wandb/offline-run-*")}
     assert names == {config["tracked_as"]["wandb"]}  # both parts are one run
