@@ -169,6 +169,7 @@ class Loses:
         if not self.saved and len(now) == len(pids) == 2 and all(now.values()):
             self.saved, self.before = now, pids
             above = {parent(parent(pid)) for pid in pids}
+            Path("slow").write_text("very")  # no run ends before the loss is noticed
             self.lose(next(x for x in self.machines.worker_nodes if raylet(x).pid in above))
         elif self.saved and (
             {*pids} - {*self.before} or any(all_ended([pid]) for pid in self.before)
