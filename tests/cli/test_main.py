@@ -11,22 +11,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from disc.cli import main, train
+from disc.cli import train
 from disc.run import log, terminal
 from tests.support import environments
+from tests.support.command import run
 
 SMALL = "--horizon 256 --gradient-steps 4 --epochs 2 --widths 16 16 --threads 1"
 PLAN = "--steps 1_000 --eval-every 512 --eval-episodes 2 --checkpoint-every 512"
 OPTIONS = SMALL.split()
-
-
-def run(*words: str | Path) -> int:
-    """Exit status of a command run in this process."""
-    try:
-        main.main([str(word) for word in words])
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    return 0
 
 
 @pytest.fixture(scope="module")

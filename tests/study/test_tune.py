@@ -15,7 +15,6 @@ from scipy import stats
 
 from disc import DiscError
 from disc.algos import ALGORITHMS
-from disc.cli import main
 from disc.report import plots
 from disc.run import log as run_log
 from disc.study import confirm, space, spec, statistics, sweep, tune
@@ -24,6 +23,7 @@ from disc.study.spec import Cell
 from disc.study.sweep import Board, Status
 from disc.study.trials import JOURNAL, Journal, Trial
 from disc.study.tune import Driver, Tuning
+from tests.support.command import run
 from tests.support.small import PPO
 from tests.support.studies import toml
 from tests.support.sweeps import config
@@ -40,15 +40,6 @@ def write(folder: Path, **changes: Any) -> Path:
     path = folder / "study.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-def run(*words: str | Path) -> int:
-    """Exit status of a command run in this process."""
-    try:
-        main.main([str(word) for word in words])
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    return 0
 
 
 @pytest.fixture(autouse=True)
