@@ -12,6 +12,16 @@ from disc.learning import networks
 from disc.learning.networks import MLP, Activation, Linear
 from disc.learning.optim import Learner
 
+# Martens and Grosse (2015), for layers y = [a, 1] W with W: (in + 1, out).
+#
+#   symbol  shape                 meaning
+#   a       (M, in + 1)           inputs of the layer, and a 1 for the bias
+#   g       (M, out)              gradient of each sample's log-likelihood at y
+#   A       (in + 1, in + 1)      E[a aᵀ]
+#   G       (out, out)            E[g gᵀ]
+#   Q, e                          eigenvectors (in columns) and eigenvalues of A or G
+#   ∇, U    (in + 1, out)         gradient of the loss, and natural gradient
+
 
 class Factors(NamedTuple):
     """A layer's part of the Fisher matrix, A ⊗ G."""

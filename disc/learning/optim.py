@@ -97,14 +97,3 @@ def conjugate_gradient(
 
     start = (0, jnp.zeros_like(b), b, b, jnp.vdot(b, b))
     return jax.lax.while_loop(unfinished, improve, start)[1]
-
-
-# K-FAC (Martens and Grosse, 2015), for layers y = [a, 1] W with W: (in + 1, out).
-#
-#   symbol  shape                 meaning
-#   a       (M, in + 1)           inputs of the layer, and a 1 for the bias
-#   g       (M, out)              gradient of each sample's log-likelihood at y
-#   A       (in + 1, in + 1)      E[a aᵀ]
-#   G       (out, out)            E[g gᵀ]
-#   Q, e                          eigenvectors (in columns) and eigenvalues of A or G
-#   ∇, U    (in + 1, out)         gradient of the loss, and natural gradient
