@@ -125,12 +125,6 @@ def algorithm(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_value_of_a_one_step_episode_is_its_reward(algorithm: str) -> None:
-    agent = trained(algorithm, probes.Signal, 8_192)
-    assert value(agent, 1.0) == pytest.approx(1.0, abs=0.1)
-    assert value(agent, -1.0) == pytest.approx(-1.0, abs=0.1)
-
-
 def test_later_reward_is_discounted(algorithm: str) -> None:
     agent = trained(algorithm, probes.Delay, 12_288)
     assert value(agent, 1.0) == pytest.approx(1.0, abs=0.08)
@@ -170,7 +164,7 @@ def test_trust_pcl_learns_from_paths_laid_end_to_end() -> None:
     assert_follows(agent)
 
 
-@pytest.mark.parametrize("algorithm", ["disc", "acktr", "trust-pcl", "ddpg", "sac"])
+@pytest.mark.parametrize("algorithm", ["disc", "trust-pcl", "sac"])
 def test_learning_works_with_several_environments(algorithm: str) -> None:
     agent = trained(algorithm, probes.Follow, 32_768, num_envs=4)
     assert_follows(agent)

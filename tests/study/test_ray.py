@@ -36,11 +36,11 @@ pytest.importorskip("ray")
 RUNS = Path("runs")
 STEPS = 7680  # fifteen seconds if slow
 STORE = 80 * 2**20  # bytes
-QUICK = {  # a node that does not respond for 1.5 seconds is lost
+QUICK = {  # a node that does not respond for 3 seconds is lost; on a busy machine 1.5 are too few
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 3,
+    "health_check_failure_threshold": 6,
 }
 
 Records = dict[str, list[dict[str, float]]]
@@ -133,13 +133,13 @@ def resumed(cell: Cell) -> list[int]:
     return [x["step"] for x in config.get("resumed", [])]
 
 
-@pytest.mark.parametrize("share", [True, False], ids=["shared", "copied back"])
 @pytest.mark.usefixtures("second")
 def test_cluster_runs_equal_local_runs(
-    share: bool, machines: Any, own: Path, folder: Path, cells: list[Cell], alone: Records
+    machines: Any, own: Path, folder: Path, cells: list[Cell], alone: Records
 ) -> None:
+    """Copied back from the nodes; the test with a silent node has a shared directory."""
     most = list[int]()
-    state = run(machines, cells, share, lambda board: most.append(len(board.running)))
+    state = run(machines, cells, False, lambda board: most.append(len(board.running)))
     assert (len(state.done), state.failed, max(most)) == (2, {}, 2)
     assert records(RUNS) == alone
     for cell in cells:
@@ -147,7 +147,7 @@ def test_cluster_runs_equal_local_runs(
         assert {"events", "policy.disc"} <= {x.name for x in path.iterdir()}
         assert "Run directory" in (RUNS / sweep.LOGS / f"{cell.path}.log").read_text()
         command = json.loads((path / "config.json").read_text())["command"]
-        assert (str(folder) in " ".join(command)) == share
+        assert str(folder) not in " ".join(command)
     assert not left(folder, own)
 
 
