@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from rich.table import Table
 HERE = Path(__file__).parent
 WORKERS = [sys.executable, "-m", "benchmarks.workers"]
 TASKS = ("HalfCheetah-v5", "Humanoid-v5")
-PEERS = ("torch==2.13.0", "stable-baselines3", "sbx-rl", "gymnasium[mujoco]")
+PEERS = ("torch==2.13.0", "stable-baselines3", "sb3-contrib", "sbx-rl", "gymnasium[mujoco]")
+SIMULATORS = ("gymnasium", "mujoco")  # the peers get the versions that we have
 ALL_INCLUDED: dict[str, Any] = {"epsilon_b": 1e9}
 console = Console(highlight=False, soft_wrap=True)
 
@@ -96,7 +98,9 @@ def peers_python(folder: Path) -> Path:
     if not python.exists():
         console.print(f"Installing {', '.join(PEERS)} into {folder} …")
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        for names in (PEERS[:1], PEERS[1:]):  # torch first, or a larger build of it is installed
+        same = [f"{name}=={metadata.version(name)}" for name in SIMULATORS]
+        # torch first, or a larger build of it is installed
+        for names in (PEERS[:1], (*PEERS[1:], *same)):
             subprocess.run([str(python), "-m", "pip", "install", "-q", *names], check=True)
     return python
 
@@ -107,7 +111,7 @@ def versions_of(python: Path | None) -> dict[str, str]:
         return {}
     command = [str(python), "-m", "pip", "list", "--format", "json"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    wanted = ("torch", "stable_baselines3", "sbx-rl", "gymnasium", "mujoco", "jax")
+    wanted = ("torch", "stable_baselines3", "sb3_contrib", "sbx-rl", "gymnasium", "mujoco", "jax")
     return {p["name"]: p["version"] for p in json.loads(listed) if p["name"] in wanted}
 
 
