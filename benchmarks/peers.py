@@ -8,14 +8,17 @@ evaluated as ours, in ten episodes without exploration; otherwise they are train
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 HORIZON = 2048  # of PPO
+INPUTS, TRIAL = 100, 0.5  # of the network with which numbers of threads are tried; seconds
 CLASSES = {"ppo": "PPO", "trpo": "TRPO", "sac": "SAC", "td3": "TD3", "crossq": "CrossQ"}
 
 
@@ -84,7 +87,8 @@ def make(task: dict[str, Any]) -> Any:
     from stable_baselines3.common.noise import NormalActionNoise
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    settings = dict(task.get("settings") or ours(algorithm, task.get("random_steps", 10_000)))
+    given = task.get("settings") or ours(algorithm, task.get("random_steps", 10_000))
+    settings = copy.deepcopy(given)  # SBX adds to what it gets
     count, noise = settings.pop("n_envs", 1), settings.pop("noise_std", None)
     env: Any = DummyVecEnv([lambda: Monitor(gym.make(task["env"]))] * count)
     if settings.pop("normalize", False):
@@ -121,6 +125,36 @@ def find(library: str, algorithm: str) -> tuple[Any, Callable[[str], Any]]:
     import stable_baselines3
 
     return getattr(stable_baselines3, name), activate
+
+
+def faster_threads(task: dict[str, Any]) -> int:
+    """One thread of PyTorch or one per core, whichever trains a network of this size faster now.
+
+    With several threads small networks gain little, and on a busy machine they lose a factor of
+    ten, as the threads wait for each other.
+    """
+    import torch
+
+    if task["library"] == "sbx":  # learns in JAX
+        return 1
+    settings, small = task["settings"], task["algorithm"] in ("ppo", "trpo")
+    widths = settings.get("policy_kwargs", {}).get("net_arch", [64, 64] if small else [256, 256])
+    sizes = [INPUTS, *(widths["pi"] if isinstance(widths, dict) else widths), 1]
+    layers = [torch.nn.Linear(*pair) for pair in pairwise(sizes)]
+    network = torch.nn.Sequential(*(part for layer in layers for part in (layer, torch.nn.ReLU())))
+    rows = torch.zeros(settings.get("batch_size", 64 if small else 256), INPUTS)
+
+    def passes(threads: int) -> int:
+        """Passes through the network within a fixed time."""
+        torch.set_num_threads(threads)
+        count, end = 0, time.perf_counter() + TRIAL
+        while time.perf_counter() < end:
+            network(rows).sum().backward()
+            count += 1
+        return count
+
+    passes(1)  # the first are slow
+    return max({1, task["cores"]}, key=passes)
 
 
 def main() -> None:
