@@ -28,7 +28,8 @@ TASKS = ("HalfCheetah-v5", "Humanoid-v5")
 PEERS = ("torch==2.13.0", "stable-baselines3", "sb3-contrib", "sbx-rl", "gymnasium[mujoco]")
 SIMULATORS = ("gymnasium", "mujoco")  # the peers get the versions that we have
 ALL_INCLUDED: dict[str, Any] = {"epsilon_b": 1e9}
-console = Console(highlight=False, soft_wrap=True)
+WIDTH = None if sys.stdout.isatty() else 150  # of tables; the terminal's, if there is one
+console = Console(highlight=False, soft_wrap=True, width=WIDTH)
 
 Results = dict[str, Any]
 
@@ -54,6 +55,40 @@ def run(command: list[str], cores: int, task: dict[str, Any], **environment: str
     """Run a task in a new process; the last line it prints is the result."""
     text = json.dumps({**task, "cores": cores})
     return json.loads(pinned([*command, text], cores, **environment).splitlines()[-1])
+
+
+class Load:
+    """How many cores other processes use while this object exists."""
+
+    def __init__(self) -> None:
+        self.clock, self.busy, self.own = time.monotonic(), busy(), children()
+
+    def others(self) -> float | None:
+        """The mean, without this process's children that have ended; None if unknown."""
+        now, own = busy(), children() - self.own
+        if now is None or self.busy is None:
+            return None
+        seconds = max(1e-9, time.monotonic() - self.clock)
+        return round(max(0.0, now - self.busy - own) / seconds, 3)
+
+
+def busy() -> float | None:
+    """Seconds that all cores were busy since the machine started; None if unknown.
+
+    Time that a hypervisor gave to other machines counts as busy.
+    """
+    try:
+        words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    except OSError:
+        return None
+    user, nice, system, _idle, _waiting, irq, softirq, steal = map(int, words[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def children() -> float:
+    """CPU seconds of this process's children that have ended, and of theirs."""
+    used = os.times()
+    return used.children_user + used.children_system
 
 
 def measure(kind: str, cores: int, **task: Any) -> Results:

@@ -9,6 +9,8 @@ not: ten episodes without exploration, after the first update at or after every 
 A run ends with its task's highest threshold, after `--minutes` or after `--steps`. It is added to
 `--out` when it ends, and the same command then skips it; one that fails is reported and not added.
 Compare times only if other processes used equally many cores; the tables have no other ratios.
+A median counts a run that did not get there as infinite. PyTorch uses one thread or one per core,
+whichever is faster in a short trial before the run, outside the clock.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import peers, speed, zoo
@@ -50,7 +50,6 @@ COLORS = {
     "sac": "#009e73", "td3": "#cc79a7", "crossq": "#000000",
 }  # fmt: skip
 """Of the algorithms; distinct for colour-blind readers (Okabe and Ito, 2008)."""
-WIDTH = 150  # of a table that is written to a file
 STYLES = {"disc": "-", "sb3": "--", "sbx": ":"}
 
 Record = dict[str, Any]
@@ -147,25 +146,6 @@ def settings_of(run: Run) -> dict[str, Any]:
     return peers.ours(run.contender.algorithm, steps)
 
 
-def busy() -> float | None:
-    """Seconds that all cores were busy since the machine started; None if unknown.
-
-    Time that a hypervisor gave to other machines counts as busy.
-    """
-    try:
-        words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    except OSError:
-        return None
-    user, nice, system, _idle, _waiting, irq, softirq, steal = map(int, words[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
-def children() -> float:
-    """CPU seconds of this process's children that have ended, and of theirs."""
-    used = os.times()
-    return used.children_user + used.children_system
-
-
 def measure(run: Run, limit: Limit, python: Path | None) -> Record:
     """Train; returns the result, and how many cores other processes used meanwhile."""
     contender = run.contender
@@ -187,15 +167,11 @@ def measure(run: Run, limit: Limit, python: Path | None) -> Record:
             variables["XDG_CACHE_HOME"] = str(Path(folder, "cache"))
         else:
             command, task["settings"] = [str(python)], settings_of(run)
-        all_before, own_before, clock = busy(), children(), time.monotonic()
-        task["launched"] = clock
         command += ["-m", "benchmarks.score_worker"]
+        load = speed.Load()
+        task["launched"] = time.monotonic()
         result = speed.run(command, limit.cores, task, **variables)
-        seconds, own, everything = time.monotonic() - clock, children() - own_before, busy()
-    others = None
-    if everything is not None and all_before is not None:
-        others = round(max(0.0, everything - all_before - own) / seconds, 3)
-    return {**result, "other_cores": others}
+        return {**result, "other_cores": load.others()}
 
 
 def about(python: Path | None) -> Record:
@@ -345,8 +321,7 @@ def show(records: list[Record], as_markdown: bool) -> None:
             table.add_column(column, justify="right" if i else "left", no_wrap=not i)
         for row in cells[1:]:
             table.add_row(*row, style="bold" if CONTENDERS[row[0]] in OURS else None)
-        console = speed.console if speed.console.is_terminal else Console(width=WIDTH)
-        console.print(table)
+        speed.console.print(table)
 
 
 def curves_of(task: str, records: Iterable[Record]) -> dict[tuple[str, Limit], list[Any]]:
