@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -449,6 +450,7 @@ def main() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     if runs and not options.show:
         speed.say(forecast(runs, read(options.out), limit))
+        os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # every run compiles
         options.no_peers |= all(run.contender.library == "disc" for run in runs)
         with speed.peers(options) as python:
             failed = sit(runs, limit, python, options.out)
