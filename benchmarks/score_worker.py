@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ class Watch:
     """
 
     def __init__(self, task: dict[str, Any], act: Act) -> None:
-        self.task, self.act = task, act
+        self.task, self.act, self.parent = task, act, os.getppid()
         self.env: Any = None
         self.curve: list[list[float]] = []  # step, seconds, mean return
         self.step, self.evaluating = 0, 0.0
@@ -40,6 +41,8 @@ class Watch:
 
     def goes_on(self) -> bool:
         """Whether the time and the score leave the run more to do."""
+        if os.getppid() != self.parent:  # it was killed; don't slow down what is measured next
+            raise SystemExit("The benchmark has ended.")
         if self.ended == "steps" and self.clock() > self.task["seconds"]:
             self.ended = "time"
         return self.ended == "steps"

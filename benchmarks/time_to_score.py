@@ -456,6 +456,8 @@ def main() -> None:
             failed = sit(runs, limit, python, options.out)
     names = {(run.task, run.contender.label) for run in wanted}
     found = [x for x in read(options.out) if (x["task"], x["label"]) in names]
+    if not found:
+        speed.say(f"{options.out}: has no such runs.")
     show(found, options.markdown)
     if options.figure and found:
         draw(found, options.figure)
