@@ -429,8 +429,8 @@ def forecast(runs: list[Run], records: list[Record], limit: Limit) -> str:
     share = sum(x["evaluating_seconds"] for x in records) / clock if clock else EVALUATING
     hours = len(runs) * limit.minutes / 60
     return (
-        f"{len(runs)} runs: at most {hours:.2f} hours of the clock, about "
-        f"{hours * (1 + share):.2f} with evaluations."
+        f"{len(runs)} run{'s' if len(runs) != 1 else ''}: at most {hours:.2f} hours of the clock, "
+        f"about {hours * (1 + share):.2f} with evaluations."
     )
 
 
@@ -462,7 +462,7 @@ def main() -> None:
     if options.figure and found:
         draw(found, options.figure)
     if failed:
-        raise SystemExit(f"{len(failed)} runs failed: {'; '.join(failed)}")
+        raise SystemExit(f"Failed: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":
