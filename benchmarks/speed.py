@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from rich.table import Table
 HERE = Path(__file__).parent
 WORKERS = [sys.executable, "-m", "benchmarks.workers"]
 TASKS = ("HalfCheetah-v5", "Humanoid-v5")
-PEERS = ("torch==2.13.0", "stable-baselines3", "sbx-rl", "gymnasium[mujoco]")
+PEERS = ("torch==2.13.0", "stable-baselines3", "sb3-contrib", "sbx-rl", "gymnasium[mujoco]")
+SIMULATORS = ("gymnasium", "mujoco")  # the peers get the versions that we have
 ALL_INCLUDED: dict[str, Any] = {"epsilon_b": 1e9}
-console = Console(highlight=False, soft_wrap=True)
+WIDTH = None if sys.stdout.isatty() else 150  # of tables; the terminal's, if there is one
+console = Console(highlight=False, soft_wrap=True, width=WIDTH)
 
 Results = dict[str, Any]
 
@@ -52,6 +55,40 @@ def run(command: list[str], cores: int, task: dict[str, Any], **environment: str
     """Run a task in a new process; the last line it prints is the result."""
     text = json.dumps({**task, "cores": cores})
     return json.loads(pinned([*command, text], cores, **environment).splitlines()[-1])
+
+
+class Load:
+    """How many cores other processes use while this object exists."""
+
+    def __init__(self) -> None:
+        self.clock, self.busy, self.own = time.monotonic(), busy(), children()
+
+    def others(self) -> float | None:
+        """The mean, without this process's children that have ended; None if unknown."""
+        now, own = busy(), children() - self.own
+        if now is None or self.busy is None:
+            return None
+        seconds = max(1e-9, time.monotonic() - self.clock)
+        return round(max(0.0, now - self.busy - own) / seconds, 3)
+
+
+def busy() -> float | None:
+    """Seconds that all cores were busy since the machine started; None if unknown.
+
+    Time that a hypervisor gave to other machines counts as busy.
+    """
+    try:
+        words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    except OSError:
+        return None
+    user, nice, system, _idle, _waiting, irq, softirq, steal = map(int, words[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def children() -> float:
+    """CPU seconds of this process's children that have ended, and of theirs."""
+    used = os.times()
+    return used.children_user + used.children_system
 
 
 def measure(kind: str, cores: int, **task: Any) -> Results:
@@ -96,7 +133,9 @@ def peers_python(folder: Path) -> Path:
     if not python.exists():
         console.print(f"Installing {', '.join(PEERS)} into {folder} …")
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        for names in (PEERS[:1], PEERS[1:]):  # torch first, or a larger build of it is installed
+        same = [f"{name}=={metadata.version(name)}" for name in SIMULATORS]
+        # torch first, or a larger build of it is installed
+        for names in (PEERS[:1], (*PEERS[1:], *same)):
             subprocess.run([str(python), "-m", "pip", "install", "-q", *names], check=True)
     return python
 
@@ -107,7 +146,7 @@ def versions_of(python: Path | None) -> dict[str, str]:
         return {}
     command = [str(python), "-m", "pip", "list", "--format", "json"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    wanted = ("torch", "stable_baselines3", "sbx-rl", "gymnasium", "mujoco", "jax")
+    wanted = ("torch", "stable_baselines3", "sb3_contrib", "sbx-rl", "gymnasium", "mujoco", "jax")
     return {p["name"]: p["version"] for p in json.loads(listed) if p["name"] in wanted}
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +36,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             compiled.append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(note)
-    env = task.get("env") or synthetic(task["dimensions"])
+    env = task.get("env") or synthetic(task["dimensions"], task.get("observations", 32))
     agent = AGENTS[task["algorithm"]](
         env,
         threads=task.get("threads", task["cores"]),
@@ -58,11 +61,14 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
         name: float(np.mean([row[f"time/{name}"] for row in rows]))
         for name in ("sampling", "reading", "updating")
     }
+    least = {name: min(row[f"time/{name}"] for row in rows) for name in mean}
+    totals = [sum(row[f"time/{name}"] for name in mean) for row in rows]
     batches = float(np.mean([row["is/batches"] for row in rows]))
     work = _flops(agent) * agent.config.epochs * horizon * batches
     return {
         "steps_per_second": task["iterations"] * horizon / seconds,
         "seconds": mean,
+        "least_seconds": {**least, "iteration": min(totals)},
         "batches": batches,
         "cores_used": cpu / seconds,
         "gflops": work / mean["updating"] / 1e9,
@@ -160,23 +166,23 @@ def _flops(agent: Any) -> float:
     return float(total)
 
 
-def synthetic(dimensions: int) -> Any:
-    """A task with `dimensions` actions and 32 observations, whose steps cost almost nothing."""
+def synthetic(dimensions: int, observations: int = 32) -> Any:
+    """A task with so many actions and observations, whose steps cost almost nothing."""
     import gymnasium as gym
 
     class Synthetic(gym.Env[Any, Any]):
-        observation_space = gym.spaces.Box(-np.inf, np.inf, (32,), np.float32)
+        observation_space = gym.spaces.Box(-np.inf, np.inf, (observations,), np.float32)
         action_space = gym.spaces.Box(-1.0, 1.0, (dimensions,), np.float32)
 
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
             super().reset(seed=seed)
             self.time = 0
-            self.state: Any = np.zeros(32, np.float32)
+            self.state: Any = np.zeros(observations, np.float32)
             return self.state, {}
 
         def step(self, action: Any) -> Any:
             self.time += 1
-            self.state = 0.9 * self.state + 0.1 * np.resize(action, 32)
+            self.state = 0.9 * self.state + 0.1 * np.resize(action, observations)
             return self.state, -float(action @ action), False, self.time == 1000, {}
 
     return Synthetic
@@ -248,11 +254,77 @@ def product(task: dict[str, Any]) -> dict[str, Any]:
     return {"gflops": best}
 
 
+def cells(task: dict[str, Any]) -> dict[str, Any]:
+    """CPU seconds of a sweep's own process: of a whole sweep, and of a look at a finished one.
+
+    Nothing is trained: the process of each cell is replaced by a copy of one real run with another
+    seed, and copying is not counted. What is left is what the sweep does for each cell: reading
+    its directory, starting it, waiting for it, and reading its directory again.
+    """
+    from disc.study import sweep
+    from disc.study.spec import Arm, Experiment
+
+    name, steps = "InvertedPendulum-v5", {"InvertedPendulum-v5": 128}
+    arm = Arm("PPO", "ppo", {"horizon": 64, "gradient_steps": 2})
+    seeds = tuple(range(task["cells"] + 1))
+    shape = (name, name, (arm,), (name,), seeds, steps, steps)
+    pattern, *rest = Experiment(*shape, eval_every=0).cells()
+    with tempfile.TemporaryDirectory() as folder:
+        source, root = Path(folder, "pattern"), Path(folder, "sweep")
+        command = [sys.executable, "-m", "disc", *pattern.command(source)]
+        subprocess.run(command, check=True, capture_output=True)
+        copies = Copies(source / pattern.path)
+        begun = time.process_time()
+        board = sweep.run(root, sweep.look(root, rest), copies, 0, lambda board: None)
+        driver = time.process_time() - begun - copies.seconds
+        assert len(board.done) == task["cells"], board.failed
+        scans = []
+        for _ in range(3):
+            begun = time.process_time()
+            sweep.look(root, rest)
+            scans.append(time.process_time() - begun)
+    return {"least_seconds": {"sweep": driver, "look": min(scans)}}
+
+
+class Copies:
+    """A sweep's backend whose jobs are done at once: copies of a run, with the cells' seeds."""
+
+    def __init__(self, source: Path) -> None:
+        self.source, self.seconds = source, 0.0  # CPU seconds of copying
+
+    def slots(self) -> int:
+        return 20
+
+    def start(self, root: Path, found: Any) -> Copies:
+        begun = time.process_time()
+        target = root / found.cell.path
+        shutil.copytree(self.source, target)
+        config = json.loads((target / "config.json").read_text())
+        (target / "config.json").write_text(json.dumps({**config, "seed": found.cell.seed}))
+        self.seconds += time.process_time() - begun
+        return self
+
+    def poll(self) -> int:
+        return 0
+
+    def rows(self) -> list[Any]:
+        return []
+
+    def stop(self, now: bool = False) -> None:
+        pass
+
+    def last_output(self) -> str:
+        return ""
+
+    def close(self, root: Path) -> None:
+        pass
+
+
 def main() -> None:
     """Run the task in the first argument."""
     task = json.loads(sys.argv[1])
     kinds = {"train": train, "shares": shares, "acting": acting}
-    kinds |= {"sampling": sampling, "product": product}
+    kinds |= {"sampling": sampling, "product": product, "cells": cells}
     result = kinds[task["kind"]](task)
     sys.stdout.write(json.dumps(result) + "\n")
 
