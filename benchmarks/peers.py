@@ -167,9 +167,14 @@ def main() -> None:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    every = task.get("eval_every", 0)
-    eval_env = Monitor(gym.make(task["env"]))
+    every, model = task.get("eval_every", 0), make(task)
+    eval_env: Any = DummyVecEnv([lambda: Monitor(gym.make(task["env"]))])
+    statistics = model.get_vec_normalize_env()
+    if statistics is not None:  # observations as in training, rewards as they are
+        eval_env = VecNormalize(eval_env, training=False, norm_reward=False)
+        eval_env.obs_rms = statistics.obs_rms
 
     class Watch(BaseCallback):  # type: ignore[misc]
         """Records the start time of each rollout, to time whole iterations, and the returns."""
@@ -192,7 +197,7 @@ def main() -> None:
             return True
 
     watch = Watch()
-    make(task).learn(task["steps"], callback=watch)
+    model.learn(task["steps"], callback=watch)
     begin = next(i for i, (step, _) in enumerate(watch.times) if step >= task.get("warm_up", 0))
     (first, start), (last, end) = watch.times[begin], watch.times[-1]
     if "csv" in task:
