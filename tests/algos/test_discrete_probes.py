@@ -19,7 +19,7 @@ ABLE = [name for name, algorithm in ALGORITHMS.items() if algorithm.Config.discr
 
 def trained(algorithm: str, env: Any, **options: Any) -> Agent:
     agent = AGENTS[algorithm](env, seed=1, gamma=GAMMA, **{**PPO, **options})
-    return agent.learn(16_384, eval_every=0, progress=False)
+    return agent.learn(10_240, eval_every=0, progress=False)
 
 
 def assert_picks_the_best(agent: Agent) -> None:

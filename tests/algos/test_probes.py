@@ -155,16 +155,16 @@ def test_values_are_lower_if_time_limits_are_terminal(algorithm: str) -> None:
 
 
 def test_best_action_for_each_observation_is_learned(algorithm: str) -> None:
-    agent = trained(algorithm, probes.Follow, 32_768)
+    agent = trained(algorithm, probes.Follow, 16_384)
     assert_follows(agent)
 
 
 def test_trust_pcl_learns_from_paths_laid_end_to_end() -> None:
-    agent = trained("trust-pcl", probes.Follow, 32_768, path_stride=None)
+    agent = trained("trust-pcl", probes.Follow, 16_384, path_stride=None)
     assert_follows(agent)
 
 
 @pytest.mark.parametrize("algorithm", ["disc", "trust-pcl", "sac"])
 def test_learning_works_with_several_environments(algorithm: str) -> None:
-    agent = trained(algorithm, probes.Follow, 32_768, num_envs=4)
+    agent = trained(algorithm, probes.Follow, 16_384, num_envs=4)
     assert_follows(agent)
