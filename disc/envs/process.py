@@ -37,6 +37,15 @@ IMPORTING: list[str] = []
 """The user's script while a worker imports it."""
 
 
+def dumps(value: Any) -> bytes:
+    """A pickle.
+
+    `ForkingPickler` gives a view of a `BytesIO`. As part of a reference cycle, such as an error and
+    its traceback, it crashes the garbage collector of early versions of Python 3.12.
+    """
+    return bytes(ForkingPickler.dumps(value))
+
+
 def _write(file: IO[bytes], data: Any) -> None:
     file.write(LENGTH.pack(len(data)))
     file.write(data)
@@ -59,10 +68,10 @@ class Processes:
     kind = "worker process"
 
     def pack(self, request: Any) -> Any:
-        return ForkingPickler.dumps(request)
+        return dumps(request)
 
     def pickled(self, maker: Maker) -> tuple[bytes, Any]:
-        data = bytes(ForkingPickler.dumps(maker))
+        data = dumps(maker)
         if b"__main__" not in data:
             return data, {}
         found = spawn.get_preparation_data("disc")  # how to import the user's script
@@ -141,7 +150,7 @@ def serve() -> None:
         except Exception as error:  # it needs a module that is missing here
             reply = (None, RuntimeError(f"a worker can't read a request ({error})"))
         with suppress(OSError):
-            _write(answers, ForkingPickler.dumps(reply))
+            _write(answers, dumps(reply))
     server.close()
     os._exit(0)  # without waiting for threads of an environment
 

@@ -207,6 +207,11 @@ def test_faults_in_a_worker_have_the_same_message(fault: str) -> None:
     assert "step 70" in messages[0]
 
 
+def test_requests_are_no_views_which_crash_the_garbage_collector() -> None:
+    """A view of a `BytesIO` in the traceback of an error does, with Python 3.12.1."""
+    assert type(Processes().pack(("collect", np.zeros(3)))) is bytes
+
+
 def test_policy_error_in_a_worker_shows_where_it_was() -> None:
     env = made(probes.Follow, "processes", num_envs=1)
     broken = partial(collect, env, lambda _: Broken(np.zeros(1), np.ones(1), (1,)))
