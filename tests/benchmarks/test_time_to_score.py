@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from pathlib import Path
 from typing import Any
@@ -181,17 +180,6 @@ def test_zoo_has_settings_for_every_tuned_contender_and_task() -> None:
         assert set(tasks) == set(THRESHOLDS)
     tuned = {x.algorithm for x in benchmark.PEERS if x.choice == "tuned"}
     assert tuned == set(zoo.TUNED)
-
-
-@pytest.mark.parametrize("contender", benchmark.PEERS, ids=lambda x: x.label)
-def test_settings_are_arguments_of_the_peer(contender: benchmark.Contender) -> None:
-    module = "sbx" if contender.library == "sbx" else "sb3_contrib"
-    pytest.importorskip(module)
-    kind, _ = peers.find(contender.library, contender.algorithm)
-    known = inspect.signature(kind).parameters
-    for task in THRESHOLDS:
-        given = set(benchmark.settings_of(Run(task, contender, 0)))
-        assert given - {"normalize", "n_envs", "noise_std"} <= set(known)
 
 
 @pytest.mark.parametrize("task", list(THRESHOLDS))
