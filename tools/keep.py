@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from disc import storage
 from disc.run import directory, log
@@ -32,6 +33,11 @@ COLUMNS = (
 )
 
 
+def finished(config: dict[str, Any], rows: list[dict[str, float]]) -> bool:
+    """Whether a run has done all its steps."""
+    return bool(rows) and rows[-1]["step"] >= config["plan"]["steps"]
+
+
 def keep(source: Path, destination: Path, unfinished: bool = False) -> list[Path]:
     """Copy the files that tables and figures need.
 
@@ -47,7 +53,7 @@ def keep(source: Path, destination: Path, unfinished: bool = False) -> list[Path
     for path in sorted(source.glob("*/*/progress.csv")):
         run = path.parent
         config, rows = directory.read_config(run), log.read_progress(path)
-        if not rows or (rows[-1]["step"] < config["plan"]["steps"] and not unfinished):
+        if not rows or not (unfinished or finished(config, rows)):
             continue
         there = destination / run.relative_to(source)
         there.mkdir(parents=True, exist_ok=True)

@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from disc.run.directory import read_config
+from disc.run.log import read_progress
 from disc.study import statistics
 from disc.study.statistics import Values
 from disc.types import DiscError
+from tools.keep import finished
 from tools.scores import curve
 
 RESAMPLES = 10_000
@@ -37,12 +39,17 @@ def ratio(ours: Values, theirs: Values) -> str:
     return f"{value} ({low:.2f} to {high:.2f})"
 
 
+def done(run: Path) -> bool:
+    """Whether a run exists and has done all its steps."""
+    return run.is_dir() and finished(read_config(run), read_progress(run / "progress.csv"))
+
+
 def row(task: Path, arm: str, other: str) -> str | None:
     """The table's line of one task; None if no seed has both arms."""
     seeds = sorted(
         int(run.name.removeprefix(f"{arm}_seed"))
         for run in task.glob(f"{arm}_seed*")
-        if (task / run.name.replace(arm, other, 1)).is_dir()
+        if all(map(done, (run, task / run.name.replace(arm, other, 1))))
     )
     if not seeds:
         return None

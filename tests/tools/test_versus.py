@@ -27,3 +27,11 @@ def test_ratio_is_of_means_and_its_interval_resamples_pairs() -> None:
     assert versus.ratio(2.0 * theirs, theirs) == "2.00 (2.00 to 2.00)"
     assert versus.ratio(np.array([6.0, 1.0]), np.array([1.0, 1.0])) == "3.50 (1.00 to 6.00)"
     assert versus.ratio(np.array([3.0]), np.array([2.0])) == "1.50"
+
+
+def test_unfinished_runs_are_left_out() -> None:
+    """DISC's run on Humanoid was stopped before its last step."""
+    kept = PAPER.parent / "recommended" / "humanoid"
+    assert versus.done(kept / "ppo_seed0")
+    assert not versus.done(kept / "disc_recommended_seed0")
+    assert versus.row(kept, "disc_recommended", "ppo") is None
