@@ -22,8 +22,8 @@ def connect(address: str, option: str) -> Any:
     """The module `ray`, connected to the cluster at an address, or `auto`.
 
     Args:
-        address: of the head, HOST:PORT.
-        option: what needs it, for messages.
+        address: the address of the head, HOST:PORT.
+        option: the option that needs Ray, for messages.
 
     Raises:
         DiscError: Ray is not installed, or there is no such cluster.
@@ -67,10 +67,11 @@ class Ray:
     """Starts actors; see `Backend`.
 
     Args:
-        address: of the cluster, or empty for the one that this machine is part of.
+        address: the cluster's, or empty for the one that this machine is part of.
     """
 
     kind = "Ray actor"
+    placement: Any = "SPREAD"  # over the machines of the cluster
 
     def __init__(self, address: str) -> None:
         self.address, self.connected = address or "auto", False
@@ -95,7 +96,7 @@ class Ray:
 
     def start(self) -> RayWorker:
         ray = self._connect()
-        actor = ray.remote(max_restarts=0, scheduling_strategy="SPREAD")(Actor)
+        actor = ray.remote(max_restarts=0, scheduling_strategy=self.placement)(Actor)
         return RayWorker(ray, actor.remote(host.software()))
 
     def close(self) -> None:
