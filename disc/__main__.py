@@ -14,7 +14,7 @@ def main() -> None:
     gc.disable()  # imports leave no garbage to look for
     from disc.cli import main as cli_main
 
-    gc.freeze()  # nor will the collector look at what they made
+    gc.freeze()  # the collector skips what they allocated
     gc.enable()
     if heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)

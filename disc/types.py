@@ -74,7 +74,7 @@ class Choices(NamedTuple):
         return action if shape else int(action)
 
     def few(self) -> bool:
-        """Whether a table of all choices, (D, max K_d), has a size that can be used."""
+        """Whether a table of all choices, (D, max K_d), is small enough to be used."""
         return len(self.counts) * max(self.counts) <= MOST_CHOICES
 
     def valid(self) -> Bools:

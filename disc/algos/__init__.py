@@ -80,6 +80,6 @@ def check_actions(algorithm: Algorithm, spec: Spec, env: str) -> None:
         return
     *most, last = (x.NAME for x in ALGORITHMS.values() if x.Config.discrete_actions)
     raise DiscError(
-        f"{env}: has discrete actions, and {algorithm.NAME} needs continuous ones (a float Box); "
+        f"{env}: has discrete actions, but {algorithm.NAME} needs continuous ones (a float Box); "
         f"{', '.join(most)} and {last} can learn discrete actions."
     )

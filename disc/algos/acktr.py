@@ -106,7 +106,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     (policy, measured), (value, value_measured) = minibatch.together(
         threads,
         lambda: policy_step(config, state.policy, rows, state.step_size),
-        lambda: value_steps(config, state.value, rows, jnp.asarray(noise)),
+        lambda: value_steps(config, state.value, rows, noise),
     )
     metrics = {
         **{name: float(x) for name, x in measured.items()},
@@ -178,8 +178,8 @@ def value_steps(
     The Fisher matrix is that of N(V, 1), so it is estimated with sampled targets V + noise.
 
     Args:
-        config: of the algorithm.
-        learner: of the value network.
+        config: the algorithm's options.
+        learner: the value network and its optimiser.
         rows: the batch.
         noise: standard normal, (steps, N).
     """

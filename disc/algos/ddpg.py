@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc.learning import networks, normalize, off_policy, optim
+from disc.learning import device, networks, normalize, off_policy, optim
 from disc.learning.config import Checker, OffPolicyConfig
 from disc.learning.networks import Layers, Linear, NormalizedLinear
 from disc.learning.normalize import Scale
@@ -108,7 +108,9 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
 def normalized(layers: tuple[Linear, ...]) -> Layers:
     """Add layer normalisation to all layers but the last."""
     hidden = (
-        NormalizedLinear(*layer, jnp.ones_like(layer.bias), jnp.zeros_like(layer.bias))
+        NormalizedLinear(
+            *layer, device.put(np.ones_like(layer.bias)), device.zeros_like(layer.bias)
+        )
         for layer in layers[:-1]
     )
     return (*hidden, layers[-1])

@@ -33,8 +33,8 @@ class Config(BatchConfig):
     epsilon: float = 0.2
     """Clipping factor ε of the joint ratio ρ_t, and of the value (paper, Table A.1)."""
     epsilon_b: float = 0.1
-    """Batch inclusion ε_b: a batch is reused if its mean |ρ_t − 1| is below (paper, eq. 4; the
-    paper runs 0.1 and 0.2)."""
+    """Batch inclusion ε_b: a batch is reused if its mean |ρ_t − 1| is below this (paper, eq. 4;
+    the paper runs 0.1 and 0.2)."""
     replay_length: int = 64
     """L: batches in the replay (paper, Table A.1)."""
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from disc.equations import distributions
-from disc.learning import networks, off_policy, optim
+from disc.learning import device, networks, off_policy, optim
 from disc.learning.config import Checker, OffPolicyConfig
 from disc.learning.networks import MLP
 from disc.learning.normalize import Scale
@@ -103,7 +103,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     policy = networks.init_uniform(rng, (s, *config.widths, 2 * d))
     first, second = (networks.init_uniform(rng, (s + d, *config.widths, 1)) for _ in range(2))
     v = networks.init_uniform(rng, (s, *config.widths, 1)) if config.form == "2018" else None
-    learned = rest(policy, Critics((first, second), v), jnp.zeros(()))
+    learned = rest(policy, Critics((first, second), v), device.zeros())
     return State(**off_policy.init(config, spec, num_envs, seed, learned))
 
 

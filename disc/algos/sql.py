@@ -11,9 +11,10 @@ from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from disc.equations import stein
-from disc.learning import networks, off_policy, optim
+from disc.learning import device, networks, off_policy, optim
 from disc.learning.config import Checker, OffPolicyConfig
 from disc.learning.networks import MLP
 from disc.learning.normalize import Scale
@@ -97,7 +98,7 @@ class Learned(NamedTuple):
 
 def rest(policy: MLP, value: tuple[MLP, MLP]) -> Learned:
     """Initial learners with these parameters."""
-    return Learned(optim.init(policy), optim.init(value), value, jnp.int32(0))
+    return Learned(optim.init(policy), optim.init(value), value, device.zeros(dtype=np.int32))
 
 
 class State(OffPolicy):

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from disc.learning import networks, off_policy, optim
+from disc.learning import device, networks, off_policy, optim
 from disc.learning.config import Checker, OffPolicyConfig
 from disc.learning.networks import MLP
 from disc.learning.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, Targets, observe
@@ -69,7 +70,7 @@ class Learned(NamedTuple):
 
     def at(self, policy: MLP, value: tuple[MLP, ...]) -> Learned:
         """The initial state with these parameters of another run, also for the targets."""
-        return Learned(*off_policy.rest(policy, value), jnp.int32(0))
+        return Learned(*off_policy.rest(policy, value), device.zeros(dtype=np.int32))
 
 
 class State(OffPolicy):
@@ -82,7 +83,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     policy = networks.init_uniform(rng, (s, *config.widths, d))
     count = 2 if config.twin else 1
     critics = tuple(networks.init_uniform(rng, (s + d, *config.widths, 1)) for _ in range(count))
-    learned = Learned(*off_policy.rest(policy, critics), jnp.int32(0))
+    learned = Learned(*off_policy.rest(policy, critics), device.zeros(dtype=np.int32))
     return State(**off_policy.init(config, spec, num_envs, seed, learned))
 
 

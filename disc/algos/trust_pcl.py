@@ -19,7 +19,7 @@ import numpy as np
 
 from disc import seeding
 from disc.equations import distributions, path_consistency
-from disc.learning import actor_critic, memory, networks, normalize, optim
+from disc.learning import actor_critic, device, memory, networks, normalize, optim
 from disc.learning import replay as replays
 from disc.learning.actor_critic import Networks
 from disc.learning.config import Checker, GaussianConfig
@@ -172,7 +172,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         config.recency,
         (config.horizon // config.chunk_length, config.batch_chunks),
     )
-    carry = Carry(state.policy, state.value, state.targets, jnp.float32(state.lam))
+    carry = Carry(state.policy, state.value, state.targets, device.put(state.lam, np.float32))
     carry, measured = jax.block_until_ready(descend(config, carry, state.replay, drawn, goal))
     metrics = {
         **{name: float(np.mean(values)) for name, values in measured.items()},

@@ -101,16 +101,16 @@ class Resume:
     products differently."""
     workers: Workers = None
     """Where several environments are stepped; by default as when the run began. The results are
-    the same. An address of a cluster must be named again, as a file can't choose it."""
+    the same. A cluster's address must be given again, as a file must not choose it."""
     env: str | None = None
-    """The environment. Required for a run with a package.module:factory or package:Id-v0, as files
-    can't choose what is imported."""
+    """The environment. Required for a run with a package.module:factory or package:Id-v0, as a file
+    must not choose what is imported."""
     on_nan: Literal["stop", "rollback"] | None = None
     """What to do if an update gives a non-finite value; by default as when the run began."""
     stop_at: float | None = None
     """End the run when an evaluation reaches this return; by default as when the run began, inf
-    turns it off. A run that was stopped early continues with more --steps, or with another
-    --stop-at or --patience, which then count evaluations from there."""
+    turns it off. To continue a run that stopped early, give more --steps, or another --stop-at or
+    --patience, which then count evaluations from there."""
     patience: int | None = None
     """End the run after this many evaluations without a new best; by default as when the run
     began, 0 turns it off."""
@@ -238,7 +238,7 @@ class Eval:
     """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
     env: str | None = None
     """The environment, if not the one in the file. A package.module:factory or package:Id-v0 must
-    be named here, as a file can't choose what is imported."""
+    be named here, as a file must not choose what is imported."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Watch:
     """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
     env: str | None = None
     """The environment, if not the one in the file. A package.module:factory or package:Id-v0 must
-    be named here, as a file can't choose what is imported."""
+    be named here, as a file must not choose what is imported."""
     env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
         default_factory=dict
     )
@@ -286,7 +286,7 @@ class Export:
     best: bool = False
     """Of a run directory, the policy of its best evaluation instead of the last one."""
     stochastic: bool = False
-    """Sample actions, from noise that the caller gives; SQL's are always sampled."""
+    """Sample actions from noise that the caller supplies; SQL's are always sampled."""
     overwrite: bool = False
     """Replace an existing file."""
 

@@ -91,7 +91,7 @@ def _finish(root: Path, state: Board) -> None:
 
 
 def check_backend(options: Running) -> None:
-    """Raise a `DiscError` if an option of how to run is invalid."""
+    """Raise a `DiscError` if an option about how to run is invalid."""
     check_counts(jobs=options.jobs)
     check_track(options.track)
     if options.retries < 0:

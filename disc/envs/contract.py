@@ -31,7 +31,7 @@ class Misbehaved(Exception):
 
 
 class BadReset(Misbehaved):
-    """It did so in a reset."""
+    """An environment broke the contract in a reset."""
 
 
 def error(name: str, what: str, running: bool = True) -> DiscError:
@@ -46,7 +46,7 @@ def reset(env: gym.Env[Any, Any], layout: Layout, seed: int | None = None) -> An
         The observation: as it is if it is an array of numbers, or else flat, (S,).
 
     Raises:
-        BadReset: it raised, or returned something else than (observation, info).
+        BadReset: it raised, or returned anything other than (observation, info).
     """
     try:
         result = env.reset(seed=seed)
@@ -54,7 +54,7 @@ def reset(env: gym.Env[Any, Any], layout: Layout, seed: int | None = None) -> An
         raise BadReset(f"the reset {{at}} raised ({summary(raised)})") from raised
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise BadReset(
-            f"the reset {{at}} returned {_named(result)}, and (observation, info) is needed"
+            f"the reset {{at}} returned {_named(result)}, but (observation, info) is needed"
         )
     observation = result[0]
     try:
@@ -70,13 +70,13 @@ def reset(env: gym.Env[Any, Any], layout: Layout, seed: int | None = None) -> An
 def step(env: gym.Env[Any, Any], action: Any, layout: Layout) -> tuple[Any, float, bool, bool]:
     """Step an environment: observation, reward, terminated, truncated.
 
-    The observation is as it came if it is an array of numbers, or else flat, (S,).
+    The observation is returned as it is if it is an array of numbers, or else flat, (S,).
 
-    Everything is checked but whether the observation is finite, which costs more than the rest:
+    Everything is checked except whether the observation is finite, which costs more than the rest:
     callers check many at once with `first_nonfinite`.
 
     Raises:
-        Misbehaved: it raised, or returned something else.
+        Misbehaved: it raised, or returned something invalid.
     """
     try:
         result = env.step(action)
@@ -93,7 +93,7 @@ def step(env: gym.Env[Any, Any], action: Any, layout: Layout) -> tuple[Any, floa
         if fits and x.dtype.kind in "fiub" and abs(reward) <= LARGEST:
             return observation, reward, bool(terminated), bool(truncated)
     except Exception:
-        pass  # `_fault` finds out what it was
+        pass  # `_fault` finds the cause
     raise Misbehaved(_fault(result, layout))
 
 
@@ -121,7 +121,7 @@ def first_nonfinite(observations: Any, layout: Layout) -> tuple[int, str] | None
 def _fault(result: Any, layout: Layout) -> str:
     """What is wrong with the result of a step."""
     if not isinstance(result, tuple | list) or len(result) != 5:
-        return f"the environment returned {_named(result)} {{at}}, and five are needed: {STEP}"
+        return f"the environment returned {_named(result)} {{at}}, but five are needed: {STEP}"
     observation, reward, *ends, _ = result
     try:
         _check(observation if layout.plain else layout.flatten(observation), layout)
@@ -142,7 +142,7 @@ def _fault(result: Any, layout: Layout) -> str:
 
 
 def _check(observation: Any, layout: Layout) -> None:
-    """Raise a `LayoutError` if an array is no observation. Its shape may differ, not its size."""
+    """Raise a `LayoutError` for an invalid observation; its shape may differ, but not its size."""
     try:
         x = np.asarray(observation)
     except Exception:
@@ -156,7 +156,7 @@ def _check(observation: Any, layout: Layout) -> None:
 
 
 def _not_finite(values: Any, layout: Layout | None = None) -> str:
-    """What is not finite: a reward, or in observations (S,) the number that has this name."""
+    """Describe a reward that is not finite, or the first such number of an observation, (S,)."""
     flat = np.asarray(values, np.float64).reshape(-1)
     i = int(np.argmin(np.abs(flat) <= LARGEST))
     which = layout.names()[i] if layout is not None else "it"
@@ -204,7 +204,7 @@ def reset_vector(
     """Reset a vector of E environments; returns their observations, (E, S).
 
     Raises:
-        BadReset: it raised, or returned something else than (observations, info).
+        BadReset: it raised, or returned anything other than (observations, info).
     """
     try:
         result = env.reset(seed=seed, options=options)
@@ -212,7 +212,7 @@ def reset_vector(
         raise BadReset(f"the reset {{at}} raised ({summary(raised)})") from raised
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise BadReset(
-            f"the reset {{at}} returned {_named(result)}, and (observations, info) is needed"
+            f"the reset {{at}} returned {_named(result)}, but (observations, info) is needed"
         )
     try:
         _check(result[0], Layout.box((env.num_envs, *layout.shape)))
@@ -229,7 +229,7 @@ def step_vector(env: Any, actions: Any, layout: Layout) -> tuple[Any, Any, Any, 
     As in `step`, whether observations are finite is left to the caller.
 
     Raises:
-        Misbehaved: it raised, or returned something else.
+        Misbehaved: it raised, or returned something invalid.
     """
     try:
         result = env.step(actions)
@@ -245,7 +245,7 @@ def step_vector(env: Any, actions: Any, layout: Layout) -> tuple[Any, Any, Any, 
         if fits and ends and (np.abs(rewards) <= LARGEST).all():
             return observations.reshape(count, -1), rewards, terminated, truncated, info
     except Exception:
-        pass  # the following finds out what it was
+        pass  # the loop below finds the cause
     for e in range(count):
         try:
             own = (*(values[e] for values in result[:4]), {})

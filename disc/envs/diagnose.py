@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Trial:
-    """Some random steps."""
+    """The results of some random steps."""
 
     observations: list[Any] = field(default_factory=list)  # as they came, or (S,) if nested
     misfit: str = ""  # the first observation whose entries or shapes are not those of the space
@@ -70,7 +70,7 @@ def glance(maker: Maker) -> list[Finding]:
 
 
 def check(maker: Maker, steps: int, seed: int, brief: bool = False) -> list[Finding]:
-    """Make the environment twice, take random steps, and look at what comes back.
+    """Make the environment twice, take random steps, and inspect the results.
 
     Args:
         maker: makes the environment.
@@ -105,7 +105,7 @@ def check(maker: Maker, steps: int, seed: int, brief: bool = False) -> list[Find
             with borrowed(maker) as env:
                 found += _beyond(env, spec, seed)
     except DiscError as error:
-        what = "Only one can be made, and evaluations and checkpoints need more"
+        what = "Only one environment can be made, but evaluations and checkpoints need more"
         found += [Finding("problem", f"{what} ({summary(error.__cause__ or error)}); fix that.")]
     else:
         found += _repeats(first, second, other)
@@ -131,19 +131,19 @@ class _Witness(gym.Wrapper[Any, Any, Any, Any]):
         self.trial, self.layout = trial, observation_layout(env, "")
 
     def reset(self, **options: Any) -> Any:
-        """As the environment does."""
+        """Pass on the call, and compare the observation."""
         return self._look(self.env.reset(**options))
 
     def step(self, action: Any) -> Any:
-        """As the environment does."""
+        """Pass on the call, and compare the observation."""
         return self._look(self.env.step(action))
 
     def _look(self, result: Any) -> Any:
         if isinstance(result, tuple | list) and result:
             if not self.trial.misfit and (error := self.layout.misfit(result[0])):
                 subject = f"{error.subject[0].upper()}{error.subject[1:]}"
-                self.trial.misfit = f"{subject} {error.what}; return what the space says."
-            with suppress(Exception):  # something else than an observation
+                self.trial.misfit = f"{subject} {error.what}; return what the space declares."
+            with suppress(Exception):  # not an observation at all
                 self.trial.outside += not self.env.observation_space.contains(result[0])
         return result
 
@@ -182,7 +182,7 @@ def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int, patience: fl
 
 
 def _random(spec: Spec, rng: np.random.Generator) -> Any:
-    """One of the choices, or within the bounds, or standard normal where there are none."""
+    """A random action: uniform over choices or within bounds, standard normal without bounds."""
     if spec.choices is not None:
         index = np.floor(rng.random(spec.action_size) * spec.choices.counts).astype(np.float32)
         return spec.choices.action(index, spec.action_shape)
@@ -195,7 +195,7 @@ def _random(spec: Spec, rng: np.random.Generator) -> Any:
 
 
 def _faults(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
-    """What no algorithm can learn from, or what does not fit the space."""
+    """Results that no algorithm can learn from, or that do not fit the space."""
     space = env.observation_space
     if trial.fault:
         yield Finding("problem", trial.fault)
@@ -205,11 +205,11 @@ def _faults(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
     elif trial.outside:
         types = "have entries of another type"
         if isinstance(space, gym.spaces.Box):
-            types = f"are of another type than its {space.dtype}"
+            types = f"have a type other than its {space.dtype}"
         yield Finding(
             "note",
             f"{trial.outside:,} of {len(trial.observations):,} observations lie outside the space, "
-            f"or {types}. This does not matter for training, but may for other tools.",
+            f"or {types}. This does not affect training, but may affect other tools.",
         )
 
 
@@ -223,13 +223,13 @@ def _actions(spec: Spec) -> Iterator[Finding]:
             "good",
             f"Discrete actions: {_plural(len(counts), 'dimension')} with "
             f"{each} choice{'s' if most > 1 else ''}{' each' if len(counts) > 1 else ''}. "
-            f"{DISCRETE} learn them.",
+            f"{DISCRETE} can learn them.",
         )
         return
     if not np.all(np.isfinite(low) & np.isfinite(high)):
         yield Finding(
             "note",
-            "Some actions have no bounds: DDPG, TD3, SAC and SQL refuse that. The others start "
+            "Some actions have no bounds: DDPG, TD3, SAC and SQL refuse them. The others start "
             "with a standard deviation of 1.",
         )
         return
@@ -263,7 +263,7 @@ def _beyond(env: gym.Env[Any, Any], spec: Spec, seed: int) -> Iterator[Finding]:
         yield Finding(
             "problem",
             f"An action beyond the bounds fails ({error.at('then')}). {GAUSSIAN} sample such "
-            "actions; give them --clip-actions, or clip in the environment.",
+            "actions; use --clip-actions with them, or clip in the environment.",
         )
 
 
@@ -281,15 +281,15 @@ def _limit(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
         yield Finding(
             "problem",
             f"No episode ended in {len(trial.rewards):,} steps and there is no time limit: an "
-            f"evaluation cuts an episode off only after {MAX_EPISODE_STEPS:,} steps. Give "
-            "max_episode_steps when it is registered, or wrap it in gymnasium.wrappers.TimeLimit.",
+            f"evaluation cuts an episode off only after {MAX_EPISODE_STEPS:,} steps. Set "
+            "max_episode_steps when you register it, or wrap it in gymnasium.wrappers.TimeLimit.",
         )
     else:
         yield Finding("good", f"Episodes end after {limit:,} steps at the latest.")
 
 
 def _time_limit(env: gym.Env[Any, Any]) -> int | None:
-    """The steps after which an episode is cut, as it was registered or is wrapped."""
+    """The steps after which an episode is cut off, by its registration or a wrapper."""
     if env.spec is not None and env.spec.max_episode_steps is not None:
         return int(env.spec.max_episode_steps)
     while isinstance(env, gym.Wrapper):
@@ -322,7 +322,7 @@ def _observations(env: gym.Env[Any, Any], layout: Layout, trial: Trial) -> Itera
     elif len(still):
         which = "" if layout.plain else f" ({_few(layout, still)})"
         yield Finding(
-            "note", f"{len(still)} of {x.shape[1]} observation numbers never changed{which}."
+            "note", f"{len(still)} of {x.shape[1]} entries of the observation never changed{which}."
         )
     if not np.any(size > LARGE) and len(still) < x.shape[1]:
         though = "" if _bounded(env.observation_space) else ", though their space has no bounds"
@@ -362,8 +362,8 @@ def _rewards(trial: Trial) -> Iterator[Finding]:
     elif largest == 0.0:
         yield Finding(
             "note",
-            "All rewards were 0 under random actions. If that is how rare they are, learning may "
-            "not begin; reward progress too.",
+            "All rewards were 0 under random actions. If rewards are that rare, learning may never "
+            "start; reward progress too.",
         )
     else:
         yield Finding("good", f"Rewards lie within ±{largest:.3g}.")
@@ -380,25 +380,26 @@ def _repeats(first: Trial, second: Trial, other: Trial) -> Iterator[Finding]:
     if differs == 0:
         yield Finding(
             "problem",
-            "Two resets with the same seed start differently: runs can't be repeated, nor resumed "
-            "exactly. Draw all randomness from self.np_random after super().reset(seed=seed).",
+            "Two resets with the same seed give different observations: runs can't be repeated or "
+            "resumed exactly. Draw all randomness from self.np_random, after "
+            "super().reset(seed=seed).",
         )
     elif differs is not None:
         yield Finding(
             "problem",
-            f"The same seed and actions lead elsewhere from observation {differs} on: runs can't "
-            "be repeated, nor resumed exactly. Draw all randomness from self.np_random, and keep "
-            "no state outside the environment.",
+            f"With the same seed and actions, observations differ from number {differs} on: runs "
+            "can't be repeated or resumed exactly. Draw all randomness from self.np_random, and "
+            "keep no state outside the environment.",
         )
     elif unlike is not None:
         yield Finding(
             "problem",
-            f"The same seed and actions are paid differently from step {unlike} on: runs can't be "
-            "repeated, nor resumed exactly. Draw all randomness from self.np_random.",
+            f"With the same seed and actions, rewards differ from step {unlike} on: runs can't be "
+            "repeated or resumed exactly. Draw all randomness from self.np_random.",
         )
     elif np.array_equal(first.observations[0], other.observations[0]):
         yield Finding(
-            "note", "Another seed starts at the same observation; fine if starts don't vary."
+            "note", "Another seed gives the same first observation; fine if episodes start alike."
         )
     else:
-        yield Finding("good", "The same seed and actions lead to the same steps.")
+        yield Finding("good", "The same seed and actions give the same observations and rewards.")

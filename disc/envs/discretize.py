@@ -23,7 +23,7 @@ class Bins(gym.ActionWrapper[Any, Any, Any]):
     the lower bound, the last the upper one, and an odd number of bins includes the middle.
 
     Args:
-        env: has a `Box` of actions with finite bounds.
+        env: an environment whose actions are a `Box` with finite bounds.
         bins: values per dimension, at least 2.
 
     Raises:
@@ -35,7 +35,7 @@ class Bins(gym.ActionWrapper[Any, Any, Any]):
         space = env.action_space
         if not isinstance(space, gym.spaces.Box) or space.dtype.kind != "f":
             raise DiscError(
-                f"Bins: the environment has {type(space).__name__} actions, and a float Box is "
+                f"Bins: the environment has {type(space).__name__} actions, but a float Box is "
                 "needed."
             )
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
@@ -62,6 +62,6 @@ def make(env: str, bins: int, **kwargs: Any) -> gym.Env[Any, Any]:
     Args:
         env: a task's short name or a Gymnasium id.
         bins: values per action dimension.
-        **kwargs: for the environment.
+        **kwargs: passed on to the environment.
     """
     return Bins(Maker(env, kwargs).make(), bins)

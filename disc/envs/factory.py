@@ -26,7 +26,7 @@ Source = str | gym.Env[Any, Any] | VectorEnv | Callable[..., gym.Env[Any, Any]]
 
 
 CHOOSE = "name it with env, and env_kwargs if it takes some"
-HARMLESS = 10_000  # number in what a file gives to an environment
+HARMLESS = 10_000  # the largest number that a file may pass to an environment
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Maker:
         source: a task's short name, a Gymnasium id, `package:Id-v0` (an id that a package
             registers when it is imported), `package.module:factory`, an environment, a vector of
             environments, or a function that makes one environment.
-        kwargs: for `gymnasium.make` or the function.
+        kwargs: passed to `gymnasium.make` or the function.
     """
 
     source: Source
@@ -45,13 +45,13 @@ class Maker:
 
     @classmethod
     def from_file(cls, path: Any, recipe: Any, kwargs: Any, how: str = CHOOSE) -> Maker:
-        """What a file names, if that imports, opens and prolongs nothing of the file's choice.
+        """The environment that a file names, if the file does not choose what to import or open.
 
         Args:
             path: the file.
-            recipe: what it names.
-            kwargs: and with which keyword arguments.
-            how: what to do if it is to be made after all.
+            recipe: the environment that it names.
+            kwargs: the keyword arguments that it names.
+            how: what a user who trusts the file should do, for the message.
 
         Raises:
             DiscError: it names a function to import, a file or a large number, which an untrusted
@@ -62,14 +62,14 @@ class Maker:
         if not isinstance(kwargs, dict) or (maker := cls(recipe, kwargs)).cli_args:
             given = f" with {kwargs!r}" if kwargs else ""
             raise DiscError(
-                f"{path}: says its environment is made by {recipe!r}{given}, and that is not for a "
-                f"file to choose; if you trust it, {how}."
+                f"{path}: its environment is made by {recipe!r}{given}, which an untrusted file "
+                f"must not choose; if you trust it, {how}."
             )
         return maker
 
     @property
     def single(self) -> bool:
-        """Whether the source is an object, which is there only once."""
+        """Whether the source is an object, of which there is only one."""
         return isinstance(self.source, gym.Env | VectorEnv)
 
     def num_envs(self, asked: int) -> int:
@@ -129,7 +129,7 @@ class Maker:
         if not isinstance(self.source, gym.Env):
             if not callable(self.source):
                 raise DiscError(
-                    f"{self.name}: is a {type(self.source).__name__}, and a gymnasium.Env, its id "
+                    f"{self.name}: is a {type(self.source).__name__}, but a gymnasium.Env, its id "
                     "or a function that makes one is needed; num_envs gives several."
                 )
             return _call(self.source, self.name, kwargs)
@@ -140,7 +140,7 @@ class Maker:
             return copy.deepcopy(self.source)
         except Exception as error:
             raise DiscError(
-                f"{self.name}: a second environment is needed and this one can't be copied "
+                f"{self.name}: a second environment is needed, but this one can't be copied "
                 f"({summary(error)}); pass a function that makes one instead."
             ) from error
 
@@ -155,15 +155,15 @@ def _one_of(env: VectorEnv, name: str, kwargs: Mapping[str, Any]) -> gym.Env[Any
         own = {key: value for key, value in env.spec.kwargs.items() if key not in vector}
         return _make(env.spec.id, {**own, **kwargs})
     raise DiscError(
-        f"{name}: an evaluation needs a single environment, and none can be made from this vector "
+        f"{name}: an evaluation needs a single environment, but none can be made from this vector "
         "of them; pass a function that makes one and num_envs, or turn evaluations off "
         "(eval_every=0)."
     )
 
 
 def _reaches_out(value: Any) -> bool:
-    """Whether there is text in a value that may be the path of a file or a name to import, or a
-    number that may be of simulated steps without end (MuJoCo's `frame_skip`).
+    """Whether a value contains text that may be a file's path or a name to import, or a number so
+    large that simulation may never end (MuJoCo's `frame_skip`).
     """
     if isinstance(value, str):
         return value.startswith((".", "~")) or any(sign in value for sign in "/\\:")
@@ -179,7 +179,7 @@ def _factory(source: str) -> Callable[..., gym.Env[Any, Any]] | None:
     if not colon or re.search(r"-v\d+$", name):
         return None
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # it may lie in the current folder
+        sys.path.append(os.getcwd())  # it may be in the current folder
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:
@@ -236,7 +236,7 @@ def _make(id: Any, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
 
 
 def _redirect_mujoco_warnings() -> None:
-    """Let MuJoCo warn by `logging`, not by a MUJOCO_LOG.TXT in whatever folder one is in."""
+    """Send MuJoCo's warnings to `logging`, not to a MUJOCO_LOG.TXT in the current folder."""
     with suppress(ImportError):
         import mujoco
 

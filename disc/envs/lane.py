@@ -51,7 +51,7 @@ class Lanes:
         maker: makes them.
         spec: their sizes and bounds.
         indices: which environments of the run they are.
-        envs: the environments, if they are made already.
+        envs: the environments, if they exist already.
     """
 
     def __init__(
@@ -118,6 +118,6 @@ def another(maker: Maker, when: str) -> gym.Env[Any, Any]:
     except DiscError as error:
         if maker.single:
             raise
-        what = f"a new environment was needed {when}, and making it failed"
+        what = f"a new environment was needed {when}, but making it failed"
         cause = error.__cause__ or error
         raise contract.error(maker.name, f"{what} ({contract.summary(cause)})") from error

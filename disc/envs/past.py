@@ -9,7 +9,7 @@ import numpy as np
 from disc.types import Floats
 
 LOOSE = 1000
-"""Arrays of actions before they are joined: one of a single step takes ten times its contents."""
+"""Arrays of actions to keep before joining them: one step's array takes ten times its contents."""
 
 
 @dataclass

@@ -30,7 +30,7 @@ def describe(env: gym.Env[Any, Any], name: str) -> Spec:
     """The environment's sizes and bounds.
 
     Raises:
-        DiscError: its spaces can't be used, with what to do about it.
+        DiscError: its spaces can't be used; says what to do.
     """
     actions = _actions(getattr(env, "action_space", None), name)
     layout = spaces.observation_layout(env, name)
@@ -62,14 +62,14 @@ def _actions(space: Any, name: str) -> dict[str, Any]:
     else:
         kind = "integer Box" if isinstance(space, gym.spaces.Box) else type(space).__name__
         raise DiscError(
-            f"{name}: has {kind} actions, and float Box, Discrete, MultiDiscrete or MultiBinary "
+            f"{name}: has {kind} actions, but float Box, Discrete, MultiDiscrete or MultiBinary "
             "ones are needed; choose or wrap an environment with such actions."
         )
     choices = Choices(tuple(counts.reshape(-1).tolist()), starts.reshape(-1).astype(np.int64), "")
     if choices.counts and not choices.few():
         raise DiscError(
             f"{name}: its actions have {len(choices.counts):,} dimensions with up to "
-            f"{max(choices.counts):,} choices each, and the product of the two must not exceed "
+            f"{max(choices.counts):,} choices each, but the product of the two must not exceed "
             f"{MOST_CHOICES:,}; wrap it so that there are fewer."
         )
     return {
@@ -177,7 +177,7 @@ class Environments:
         return join(parts)
 
     def _parts(self, order: Order, threads: int) -> list[Rollout]:
-        """The rows of each environment, in the place that is or seems the fastest."""
+        """The rows of each environment, collected in the fastest way known so far."""
         if self.workers not in (None, "threads"):
             assert self.remote is not None
             return self.remote.collect(order)
@@ -266,7 +266,7 @@ class Environments:
         if self.spec.choices and not self.spec.choices.contain(actions):
             raise DiscError(
                 f"{self.name}: the actions that restore its episodes are not among its choices; "
-                "the checkpoint is damaged or of another environment."
+                "the checkpoint is damaged, or belongs to another environment."
             )
         self.place.replay(actions, bound)
         if actions.shape[1]:
@@ -317,7 +317,7 @@ def _travels(maker: Maker) -> bool:
 
 @contextmanager
 def borrowed(maker: Maker, when: str | None = None) -> Iterator[gym.Env[Any, Any]]:
-    """A new environment, closed at the end; `when` in a run it is needed, for messages."""
+    """A new environment, closed at the end; `when` says when a run needs it, for messages."""
     env = another(maker, when) if when else maker.make()
     try:
         yield env

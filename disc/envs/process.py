@@ -1,8 +1,8 @@
 """Worker processes on this machine: new interpreters that never import JAX.
 
-A request or an answer is a pickle that is preceded by its length. They only travel between this
-process and its children, over the children's standard input and output. Forking is no option,
-as JAX has threads; `multiprocessing`'s way to start a process would import the user's script.
+A request or an answer is a pickle, preceded by its length. It travels only between this process
+and its children, over their standard input and output. Forking is not an option, as JAX has
+threads; the way `multiprocessing` spawns processes would import the user's script.
 """
 
 from __future__ import annotations

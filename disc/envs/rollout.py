@@ -45,7 +45,7 @@ def collect(
     has the true final observation as `next_observation`.
 
     Args:
-        env: the environments, at the observations where they stand.
+        env: the environments, at their current observations.
         act: makes the behaviour policy from the state.
         state: its `seed` and `iteration` name the noise, its `step` the steps in messages.
         n: N, divisible by E.
@@ -145,7 +145,7 @@ def _beyond(env: Lanes, actor: Actor, action: Floats) -> str:
     sent = actor.bound(action).reshape(-1)
     if np.all((spec.action_low <= sent) & (sent <= spec.action_high)):
         return ""
-    return ", given an action beyond its bounds (--clip-actions holds it within them)"
+    return ", given an action beyond its bounds (--clip-actions keeps actions within them)"
 
 
 def check_finite(
@@ -159,7 +159,7 @@ def check_finite(
 
     Args:
         name: the environment's.
-        layout: of its observations.
+        layout: the layout of its observations.
         following: (T, S) or one row less, the observation that the action in the same row led to.
         actions: (T, D).
         step_of: the number of a row's step in the run.

@@ -20,7 +20,7 @@ def observation_layout(env: gym.Env[Any, Any], name: str) -> Layout:
     """How the observations of an environment become S numbers.
 
     Raises:
-        DiscError: its space can't be used, with what to do about it.
+        DiscError: its space can't be used; says what to do.
     """
     return Layout(_node(getattr(env, "observation_space", None), name, ""))
 
@@ -30,7 +30,7 @@ def _node(space: Any, name: str, entry: str) -> Node:
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         if _is_image(space):
             raise DiscError(
-                f"{name}: has image observations of shape {space.shape}{_of(entry)}, and these "
+                f"{name}: has image observations of shape {space.shape}{_of(entry)}, but these "
                 "networks take vectors; wrap it so that it returns features or its state."
             )
         return Numbers(tuple(map(int, space.shape)))
@@ -52,7 +52,7 @@ def _node(space: Any, name: str, entry: str) -> Node:
         return Entries(keys, tuple(_node(below, name, full) for (_, full, _), below in pairs))
     kind = "empty" if isinstance(space, spaces.Dict | spaces.Tuple) else type(space).__name__
     raise DiscError(
-        f"{name}: has {kind} observations{_of(entry)}, and these networks take a fixed number of "
+        f"{name}: has {kind} observations{_of(entry)}, but these networks take a fixed number of "
         f"numbers: {USABLE} spaces; wrap it so that it returns those."
     )
 

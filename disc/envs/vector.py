@@ -251,7 +251,7 @@ def mode_of(env: Any, name: str) -> str:
     """How a vector environment resets.
 
     Raises:
-        DiscError: it does not say, or in a way that is unknown.
+        DiscError: it does not declare how, or the mode is unknown.
     """
     mode = (env.metadata or {}).get("autoreset_mode")
     value = str(getattr(mode, "value", mode))
@@ -272,7 +272,7 @@ def single(env: Any, name: str) -> Any:
     if not isinstance(env.single_observation_space, gym.spaces.Box):
         kind = type(env.single_observation_space).__name__
         raise DiscError(
-            f"{name}: has {kind} observations, and a vector environment needs Box ones; {INSTEAD}."
+            f"{name}: has {kind} observations, but a vector environment needs Box ones; {INSTEAD}."
         )
     return SimpleNamespace(
         action_space=env.single_action_space, observation_space=env.single_observation_space

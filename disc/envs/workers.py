@@ -1,4 +1,4 @@
-"""Environments in other processes: who has which, and what happens if one of them dies.
+"""Environments in worker processes: which worker has which, and what happens if a worker dies.
 
 The policy does not change during a rollout and acts in numpy. So a worker needs no message per
 step: it gets the policy, collects the rows of its environments and sends them back. `process.py`
@@ -221,7 +221,7 @@ class Remote:
             for worker in self.workers:
                 worker.send(packed)
             replies = [self._answer(i, packed, repeat) for i in range(len(self.shares))]
-        except BaseException:  # an answer to come must not be taken for one to the next request
+        except BaseException:  # a late answer must not be taken for the next request's
             _stop(self.workers)
             raise
         for _, error in replies:

@@ -83,12 +83,12 @@ def difference(
     """The largest difference of an exported file's outputs from numpy; NaN if one is not finite.
 
     It is relative to the largest output if that is above 1. Where outputs are so sensitive that
-    float32 does not determine them to five digits, it is relative to that. A choice may be
-    another than numpy's if it is as good: its difference is that of its logit, with noise if
+    float32 does not determine them to five digits, it is relative to that. A choice may
+    differ from numpy's if it is as good: its difference is that of its logit, with noise if
     sampled, from the largest one.
 
     Args:
-        policy: that was exported.
+        policy: the one that was exported.
         x: observations, (B, S).
         draws: noise; None for deterministic actions.
         action: (B, D) of the file.

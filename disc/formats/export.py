@@ -36,7 +36,7 @@ def export(
     Args:
         source: a policy file or a run directory.
         path: the new file. Its suffix is the format: .onnx, .h (C99) or .npz.
-        stochastic: sample the action with noise that the caller gives. SQL's policy always does.
+        stochastic: sample the action with noise that the caller supplies. SQL's policy always does.
         overwrite: replace an existing file.
 
     Raises:

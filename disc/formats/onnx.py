@@ -31,10 +31,10 @@ OPSET, IR_VERSION = 17, 8
 
 
 def render(policy: Policy, sampled: bool, facts: dict[str, Any]) -> bytes:
-    """The file's content, once it was compared with numpy; see `disc.formats.export.export`.
+    """The file's content, after a comparison with numpy; see `disc.formats.export.export`.
 
     Raises:
-        DiscError: the package is missing, or the model computes other actions than numpy.
+        DiscError: the package is missing, or the model's actions differ from numpy's.
     """
     try:
         from onnx.reference import ReferenceEvaluator

@@ -83,12 +83,12 @@ def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict
 def init_networks(
     config: Any, spec: Spec, seed: int, value_inputs: int | None = None, value_gain: float = 1.0
 ) -> tuple[Policy, MLP]:
-    """Orthogonal weights, a policy head with gain 0.01; of a Gaussian, σ = 1 or `initial_std`.
+    """Orthogonal weights, a policy head with gain 0.01; for a Gaussian, σ = 1 or `initial_std`.
 
     Args:
-        config: has the widths.
-        spec: of the environment.
-        seed: of the run.
+        config: the options, with the widths.
+        spec: the environment's sizes and bounds.
+        seed: the run's.
         value_inputs: input size of the value network; S if None.
         value_gain: gain of the value head.
     """
@@ -133,7 +133,7 @@ def observe(config: Any, state: State, rollout: Rollout) -> State:
 
 
 def _halve_std(config: Any, state: ActorCritic, rollout: Rollout) -> optim.Learner:
-    """The policy, with half its σ if the first batch of a new policy shows that it needs that.
+    """The policy, with half its σ if the first batch of a new policy shows the need.
 
     Without terminations, large noise drives the environment into states from which it does not
     recover (a cheetah on its back), and the policy learns to act there.
@@ -163,7 +163,7 @@ def improve(
     """Read the replay, draw the minibatches, and update the policy and the value network.
 
     Args:
-        config: of the algorithm.
+        config: the algorithm's options.
         state: as returned by `observe`.
         threads: with 2 or more, the policy and the value network are updated in parallel.
         estimate: reads the replay.
@@ -266,7 +266,7 @@ def measure_ratio(
     Args:
         policy: the current policy.
         rows: the samples.
-        output: of the policy network, (M, P).
+        output: the policy network's, (M, P).
         log_ratio: log ρ_{t,d}, (M, D).
         objective: clipped w·Â of each sample, (M,).
         clipped: which dimensions have no gradient, (M, D) or (M, 1).

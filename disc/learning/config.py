@@ -35,7 +35,7 @@ class CommonConfig:
     host_only: ClassVar[tuple[str, ...]] = ()
     """Options that no compiled program reads; see `compiled`."""
     removed: ClassVar[dict[str, Any]] = {}
-    """Options of earlier versions, with the value that today's code has; old files name them."""
+    """Removed options that old files name, with the value that the current code implements."""
     discrete_actions: ClassVar[bool] = False
     """Whether the algorithm learns discrete actions too."""
 

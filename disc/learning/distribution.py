@@ -23,11 +23,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from disc.equations import categorical, distributions, importance
-from disc.learning import networks
+from disc.learning import device, networks
 from disc.learning.networks import MLP
 from disc.policy.policies import Categorical, Gaussian
 from disc.types import Floats, Metrics, Spec
@@ -94,7 +93,7 @@ class CategoricalPolicy:
     @property
     def log_std(self) -> jax.Array:
         """(D,) of NaN, as it is not a Gaussian; stored with every batch, and never read."""
-        return jnp.full(len(self.counts), jnp.nan)
+        return device.put(np.full(len(self.counts), np.nan, np.float32))
 
     def output(self, observation: jax.Array) -> jax.Array:
         """z(s): (M, S) → (M, P)."""
@@ -146,8 +145,8 @@ def init(
 
     Args:
         rng: the source of randomness.
-        widths: of the hidden layers.
-        spec: of the environment.
+        widths: sizes of the hidden layers.
+        spec: the environment's sizes and bounds.
         initial_std: σ as a fraction of half the action range; σ = 1 if None. Only for a Gaussian.
         halve_std: half of that if there are many dimensions. Only for a Gaussian.
     """
@@ -157,7 +156,7 @@ def init(
     log_std = initial_log_std(initial_std, spec)
     if halve_std and spec.action_size > FEW_DIMENSIONS:
         log_std = log_std - LOG_2
-    return GaussianPolicy(network, jnp.asarray(log_std))
+    return GaussianPolicy(network, device.put(log_std))
 
 
 def initial_log_std(share: float | None, spec: Spec) -> Floats:
@@ -165,7 +164,7 @@ def initial_log_std(share: float | None, spec: Spec) -> Floats:
 
     Args:
         share: σ as a fraction of half the action range; log σ = 0 if None.
-        spec: of the environment, with its action bounds.
+        spec: the environment's, with its action bounds.
     """
     half = 0.5 * (spec.action_high.astype(np.float64) - spec.action_low)
     known = np.isfinite(half) & (half > 0.0)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from disc.learning import networks
+from disc.learning import device, networks
 from disc.learning.networks import MLP, Activation, Linear
 from disc.learning.optim import Learner
 
@@ -51,10 +52,15 @@ class Curvature(NamedTuple):
 def init(parameters: Any, mlp: MLP) -> Learner:
     """An initial learner, for K-FAC on `mlp`, which is all or part of `parameters`."""
     sizes = [(layer.weight.shape[0] + 1, layer.weight.shape[1]) for layer in mlp]
-    factors = tuple(Factors(jnp.zeros((i, i)), jnp.zeros((o, o))) for i, o in sizes)
-    bases = tuple(Basis(jnp.eye(i), jnp.ones(i), jnp.eye(o), jnp.ones(o)) for i, o in sizes)
-    velocity = jax.tree.map(jnp.zeros_like, parameters)
-    return Learner(parameters, Curvature(factors, bases, velocity, jnp.zeros((), jnp.int32)))
+    factors = tuple(Factors(device.zeros(i, i), device.zeros(o, o)) for i, o in sizes)
+    bases = tuple(Basis(*_identity(i), *_identity(o)) for i, o in sizes)
+    velocity = device.zeros_like(parameters)
+    return Learner(parameters, Curvature(factors, bases, velocity, device.zeros(dtype=np.int32)))
+
+
+def _identity(size: int) -> tuple[jax.Array, jax.Array]:
+    """Eigenvectors and eigenvalues of the identity."""
+    return device.put(np.eye(size, dtype=np.float32)), device.put(np.ones(size, np.float32))
 
 
 def measure_factors(
@@ -67,7 +73,7 @@ def measure_factors(
         x: its inputs, (M, in).
         log_likelihood: of each sample, given the network's outputs: (M, out) → (M,). The samples
             must be drawn from the model, or this is not the Fisher matrix.
-        activation: of the hidden layers.
+        activation: the hidden layers' activation function.
     """
     count = len(x)
     offsets = tuple(jnp.zeros((count, layer.bias.shape[0])) for layer in mlp)
@@ -97,7 +103,7 @@ def follow(
     Args:
         curvature: the old curvature.
         measured: the factors of this batch.
-        decay: of the running averages.
+        decay: decay of the running averages.
         decompose_every: steps between eigendecompositions, starting with the first step.
     """
     seen = curvature.taken.astype(jnp.float32)

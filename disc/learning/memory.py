@@ -1,6 +1,6 @@
 """Estimates of the memory a run needs, checked before any array is allocated.
 
-Options may come from an untrusted file, or be a typing error.
+Options may come from an untrusted file, or contain a typo.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def check_batches(config: Any, length: int, spec: Spec) -> None:
     what = f"a replay of {length:,} × {horizon:,} steps"
     options = ["horizon"] if length == 1 else ["horizon", "replay_length"]
     _check(stored, what, " or ".join(options))
-    name = next(x for x in ("epochs", "value_epochs", "value_steps") if hasattr(config, x))
-    passes = getattr(config, name)
+    counts = {x: getattr(config, x, None) or 0 for x in ("epochs", "value_epochs", "value_steps")}
+    name, passes = max(counts.items(), key=lambda item: item[1])
     learning = rows * (20 + 3 * passes) + horizon * (2 * numbers + 5 * sum(config.widths))
     what = f"{what} ({host.size(stored)}), with {passes:,} passes over it,"
     _check(stored + FLOAT * learning, what, f"{', '.join(options)} or {name}")

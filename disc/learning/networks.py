@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc.learning import memory
+from disc.learning import device, memory
 from disc.policy.policies import LAYER_NORM_EPSILON
 
 
@@ -46,10 +46,7 @@ def init_mlp(rng: np.random.Generator, sizes: Sequence[int], head_gain: float) -
     memory.check_layers(sizes)
     gains = [np.sqrt(2.0)] * (len(sizes) - 2) + [head_gain]
     return tuple(
-        Linear(
-            jnp.asarray(orthogonal(rng, rows, columns, gain)),
-            jnp.asarray(np.zeros(columns, np.float32)),  # jnp.zeros compiles for each size
-        )
+        Linear(device.put(orthogonal(rng, rows, columns, gain)), device.zeros(columns))
         for rows, columns, gain in zip(sizes[:-1], sizes[1:], gains, strict=True)
     )
 
@@ -71,7 +68,7 @@ def init_uniform(
         bound = np.sqrt(6.0 / (rows + columns)) if head is None else head
         weight = rng.uniform(-bound, bound, (rows, columns))
         bias = rng.uniform(-(head or 0.0), head or 0.0, columns)
-        layers.append(Linear(jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32)))
+        layers.append(Linear(device.put(weight, np.float32), device.put(bias, np.float32)))
     return tuple(layers)
 
 
@@ -153,7 +150,7 @@ def forward_with_offsets(
         mlp: the network.
         x: (M, in).
         offsets: (M, out) for each layer.
-        activation: of the hidden layers.
+        activation: the hidden layers' activation function.
 
     Returns:
         The network's outputs (M, out), and the inputs of each layer.

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from disc import host, seeding
-from disc.learning import memory, networks, normalize, optim
+from disc.learning import device, memory, networks, normalize, optim
 from disc.learning import replay as replays
 from disc.learning.config import OffPolicyConfig
 from disc.learning.networks import Layers
@@ -102,7 +102,7 @@ def init(
         "learned": learned,
         "normalizer": normalize.init(spec.observation_size, num_envs),
         "replay": replays.init_transitions(config.replay_size, spec),
-        "bounds": Bounds(jnp.float32((low + high) / 2.0), jnp.float32(reach)),
+        "bounds": Bounds(*(device.put(x, np.float32) for x in ((low + high) / 2.0, reach))),
         "key": key,
         "seed": seed,
         "step": 0,

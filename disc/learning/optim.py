@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disc.learning import device
+
 
 class Moments(NamedTuple):
     """Adam's state; `mu` and `nu` have the parameters' structure."""
@@ -27,8 +29,8 @@ class Learner(NamedTuple):
 
 def init(parameters: Any) -> Learner:
     """An initial learner, for Adam."""
-    mu, nu = (jax.tree.map(lambda x: jnp.asarray(np.zeros_like(x)), parameters) for _ in range(2))
-    return Learner(parameters, Moments(jnp.asarray(np.int32(0)), mu, nu))
+    mu, nu = device.zeros_like(parameters), device.zeros_like(parameters)
+    return Learner(parameters, Moments(device.zeros(dtype=np.int32), mu, nu))
 
 
 def step(learner: Learner, gradient: Any, learning_rate: Any, epsilon: float = 1e-5) -> Learner:

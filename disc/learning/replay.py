@@ -7,13 +7,14 @@ never change.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from disc.learning import device
 from disc.types import Rollout, Spec
 
 
@@ -51,8 +52,7 @@ def init(length: int, horizon: int, spec: Spec) -> BatchReplay:
     """An empty replay."""
     s, d = spec.observation_size, spec.action_size
 
-    def zeros(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
-        return jnp.zeros((length, *shape), dtype)
+    zeros = partial(device.zeros, length)
 
     return BatchReplay(
         observation=zeros(horizon, s),
@@ -61,10 +61,10 @@ def init(length: int, horizon: int, spec: Spec) -> BatchReplay:
         mean=zeros(horizon, spec.outputs),
         log_std=zeros(d),
         reward=zeros(horizon),
-        terminated=zeros(horizon, dtype=jnp.bool_),
-        truncated=zeros(horizon, dtype=jnp.bool_),
-        border=zeros(horizon, dtype=jnp.bool_),
-        age=jnp.full(length, -1, jnp.int32),
+        terminated=zeros(horizon, dtype=np.bool_),
+        truncated=zeros(horizon, dtype=np.bool_),
+        border=zeros(horizon, dtype=np.bool_),
+        age=device.put(np.full(length, -1, np.int32)),
     )
 
 
@@ -106,18 +106,17 @@ def init_chunks(length: int, steps: int, spec: Spec) -> ChunkReplay:
     """An empty replay of `length` chunks of `steps` steps."""
     s, d = spec.observation_size, spec.action_size
 
-    def zeros(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
-        return jnp.zeros((length, steps, *shape), dtype)
+    zeros = partial(device.zeros, length, steps)
 
     return ChunkReplay(
         observation=zeros(s),
         next_observation=zeros(s),
         action=zeros(d),
         reward=zeros(),
-        terminated=zeros(dtype=jnp.bool_),
-        truncated=zeros(dtype=jnp.bool_),
-        border=zeros(dtype=jnp.bool_),
-        number=jnp.full(length, -1, jnp.int32),
+        terminated=zeros(dtype=np.bool_),
+        truncated=zeros(dtype=np.bool_),
+        border=zeros(dtype=np.bool_),
+        number=device.put(np.full(length, -1, np.int32)),
     )
 
 
@@ -188,17 +187,16 @@ def init_transitions(size: int, spec: Spec) -> TransitionReplay:
     """An empty replay of `size` steps."""
     s, d = spec.observation_size, spec.action_size
 
-    def zeros(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
-        return jnp.zeros((size, *shape), dtype)
+    zeros = partial(device.zeros, size)
 
     return TransitionReplay(
         observation=zeros(s),
         next_observation=zeros(s),
         action=zeros(d),
         reward=zeros(),
-        terminated=zeros(dtype=jnp.bool_),
-        truncated=zeros(dtype=jnp.bool_),
-        stored=jnp.int32(0),
+        terminated=zeros(dtype=np.bool_),
+        truncated=zeros(dtype=np.bool_),
+        stored=device.zeros(dtype=np.int32),
     )
 
 

@@ -88,7 +88,7 @@ def locate(path: str | Path, best: bool = False) -> Path:
     """The path of a policy file, given it or its run directory.
 
     Raises:
-        DiscError: the best is asked of a file, or of a run that has none.
+        DiscError: the best policy is requested of a file, or of a run that has none.
     """
     path = Path(path)
     if not best:

@@ -29,9 +29,9 @@ class LayoutError(ValueError):
     """An observation does not fit.
 
     Args:
-        what: is wrong, without a subject: `has shape (3,), not (9,)`.
+        what: what is wrong, without a subject: `has shape (3,), not (9,)`.
         entry: the name of the entry that is wrong; empty if it is the whole observation.
-        place: in a list of observations.
+        place: position in a list of observations, if it is in one.
     """
 
     def __init__(self, what: str, entry: str = "", place: int | None = None) -> None:
@@ -252,11 +252,11 @@ class Layout:
                 found += [f"number {i}" for i in range(leaf.node.size)]
         return found
 
-    @np.errstate(over="ignore")  # infinities are reported by whoever looks for them
+    @np.errstate(over="ignore")  # callers check for infinities
     def flatten(self, observation: Any) -> Floats:
         """One observation as the environment gives it, as a new array (S,).
 
-        An array may have another shape than the space says, but not another size.
+        An array's shape may differ from that of the space, but not its size.
 
         Raises:
             LayoutError: it does not fit.
@@ -331,7 +331,7 @@ class Layout:
             return self._nested(observation)
         if isinstance(root, Entries) and x.dtype.kind in "fiub":
             raise LayoutError(
-                f"has shape {x.shape}, and must be nested as the environment gives it, or flat, of "
+                f"has shape {x.shape}, but must be nested as the environment gives it, or flat, of "
                 f"shape ({self.size},) or a batch of those"
             )
         return self._carefully(observation, strict=True)[None], True

@@ -39,8 +39,8 @@ TALL = 300  # height of a drawing
 MARK = 4.0  # radius
 RESULTS = (
     "A score is the mean of the last evaluations of a run; ± is the standard deviation over seeds. "
-    "The difference is from the defaults, with Welch's t interval: 95 % for all rows together, as "
-    "the best of several is looked at."
+    "The difference is from the defaults, with Welch's t interval: 95 % for all rows together, to "
+    "correct for choosing the best of several."
 )
 BIASED = (
     "Scores below are those of the search, on its own seeds. The best of many trials was partly "

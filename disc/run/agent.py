@@ -46,9 +46,9 @@ class Agent:
         workers: where several environments are stepped: `threads` of this process, `processes`,
             `ray`, or `ray:ADDRESS` of a cluster; found by a trial if None. Results do not depend
             on it.
-        env_kwargs: for making the environment.
+        env_kwargs: keyword arguments for making the environment.
         preset: where options that are not given come from: `paper`, or `recommended`.
-        *others: none; what other libraries take here is answered with an error.
+        *others: not used; arguments of other libraries raise an error that names ours.
         **options: the algorithm's options; see its `Config`.
 
     Raises:
@@ -186,7 +186,7 @@ class Agent:
             stop_at: end the run when an evaluation reaches this return, compared as in `best`.
             patience: end the run after this many evaluations without a new best; 0 turns it off.
             progress: show a progress bar on standard error.
-            **others: none; arguments of other libraries are answered with an error.
+            **others: not used; arguments of other libraries raise an error that names ours.
 
         Returns:
             The agent itself.
@@ -303,7 +303,7 @@ def resume(
         run: a run directory.
         steps: the run's total steps; as planned when it began if None.
         env: the environment, for a run whose environment was an object or a function, or is made
-            by a `package.module:factory` or from a path: a file can't choose what is imported.
+            by a `package.module:factory` or from a path: a file must not choose what is imported.
         threads: cores to use; as when the run began if None.
         workers: where several environments are stepped; as when the run began if None. May
             differ: the results are the same.

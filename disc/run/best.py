@@ -1,8 +1,8 @@
 """The best evaluation of a run: its policy is kept, and limits on it end the run early.
 
 All of it follows from the rows and from `Training.best`, which a checkpoint holds, so a resumed run
-keeps and stops as an uninterrupted one. An evaluation that is made only because the run ends
-is compared after the last checkpoint: if the run is extended, it was never made.
+keeps the same policy and stops at the same step as an uninterrupted one. An evaluation that is made
+only because the run ends is compared after the last checkpoint, so an extended run ignores it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def evaluated(training: Training) -> bool:
 
 
 def compare(training: Training, plan: Plan) -> bool:
-    """Keep the policy if its evaluation, in the newest row, is the best; say whether it is."""
+    """Keep the policy if its evaluation, in the newest row, is the best; return whether it is."""
     best, newest = training.best, log.evaluation(training.rows[-1])
     if best is not None and plan.score(newest) <= plan.score(best.evaluation):
         return False

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from disc import storage
+from disc.learning import device
 from disc.learning.replay import BatchReplay, ChunkReplay, TransitionReplay
 from disc.run.training import Best, check_evaluation
 from disc.types import DiscError, Floats, Metrics
@@ -120,7 +120,7 @@ def load(path: Path, fresh: State) -> Checkpoint:
 
 
 def _check(found: Checkpoint, fresh: Any) -> None:
-    """Raise if it is of another run, or inconsistent."""
+    """Raise if it belongs to another run, or is inconsistent."""
     state, envs = found.state, len(fresh.normalizer.running)
     sizes = [fresh.replay._asdict()[name].shape[-1] for name in ("action", "observation")]
     steps = found.actions_since_reset.shape[1]
@@ -165,8 +165,8 @@ def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]
     """The newest undamaged checkpoint, if there is one, and what is wrong with newer ones.
 
     Raises:
-        DiscError: all are damaged, or the newest undamaged one is of another run or a newer
-            version.
+        DiscError: all are damaged, or the newest undamaged one belongs to another run or a
+            newer version.
     """
     complaints: list[str] = []
     for path in sorted(_files(directory), reverse=True):
@@ -212,7 +212,8 @@ def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
             raise ValueError(f"{jax.tree_util.keystr(path)} is {array.dtype}")
         if isinstance(blank, int | float):
             return type(blank)(array.item())
-        return jnp.array(array) if isinstance(blank, jax.Array) else np.array(array)
+        own = np.array(array)  # not a view of the file
+        return device.put(own) if isinstance(blank, jax.Array) else own
 
     tree = jax.tree_util.tree_map_with_path(place, without_replay(fresh))
     prefix = "replay/"
@@ -276,7 +277,7 @@ def unpack(arrays: Mapping[str, np.ndarray[Any, Any]], empty: Replay) -> Replay:
         following[jumps[first:last] - low] = arrays["jump_observation"][first:last]
         part["next_observation"] = following.reshape(part["observation"].shape)
         replay = jax.block_until_ready(_place(replay, part, start))
-    scalars = {n: jnp.array(arrays[n]) for n, x in empty._asdict().items() if not x.ndim}
+    scalars = {n: device.put(np.array(arrays[n])) for n, x in empty._asdict().items() if not x.ndim}
     return replay._replace(**scalars)
 
 

@@ -38,7 +38,7 @@ OnNan = Literal["stop", "rollback"]
 
 
 def check_on_nan(choice: str, written: bool) -> None:
-    """Raise a `DiscError` if it is no choice, or needs a run directory and there is none."""
+    """Raise a `DiscError` if it is not a choice, or needs a run directory and there is none."""
     if choice not in get_args(OnNan):
         raise DiscError(f"on_nan must be one of {', '.join(get_args(OnNan))}, not {choice!r}.")
     if choice == "rollback" and not written:
@@ -291,7 +291,7 @@ def _check_links(path: Path) -> None:
         own = inner.parent == path or inner.relative_to(path).parts[0] != "wandb"
         if own and inner.is_symlink() and not storage.within(inner, path):
             raise DiscError(
-                f"{inner}: is a link out of the run directory; replace it by what it links to, or "
+                f"{inner}: is a link out of the run directory; replace it with its target, or "
                 "remove it."
             )
 
@@ -312,7 +312,7 @@ def leftovers(path: Path) -> Iterable[Path]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nothing is there, or a directory that is empty except for what a kill left."""
+    """Whether there is nothing, or a directory that is empty except for what a kill left."""
     if not path.exists():
         return True
     return path.is_dir() and not {*path.iterdir()} - {*leftovers(path), path / lock.FILE}
@@ -326,7 +326,7 @@ def check_free(path: Path) -> None:
         )
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise DiscError(f"{path}: can't be made, as {there} is not a writable folder.")
+        raise DiscError(f"{path}: can't be created, as {there} is not a writable folder.")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -371,7 +371,7 @@ def _check_config(config: Any) -> None:
 
 
 def _check_ended(ended: dict[str, Any]) -> None:
-    """Raise if the note on the end of a run is not one."""
+    """Raise if the record of a run's end is invalid."""
     check_counts(steps=ended["step"])
     if type(ended["early"]) is not bool or not isinstance(ended["reason"], str):
         raise TypeError(f"ended is {ended!r}")
@@ -380,7 +380,7 @@ def _check_ended(ended: dict[str, Any]) -> None:
 
 
 def keeps_best(config: dict[str, Any]) -> bool:
-    """Whether the version that began or resumed the run keeps its best, and notes its end."""
+    """Whether the version that began or resumed the run keeps its best policy and notes its end."""
     return "best" in config["plan"]
 
 

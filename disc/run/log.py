@@ -62,7 +62,7 @@ def _rows(lines: Iterable[str]) -> Iterator[Row]:
 
 
 def salvage(path: Path) -> list[Row]:
-    """The rows of a `progress.csv` that can be read; of a damaged file a copy is kept.
+    """The rows of a `progress.csv` that can be read; a damaged file is copied first.
 
     Raises:
         DiscError: the file can't be read.

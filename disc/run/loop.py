@@ -38,7 +38,7 @@ def run(
     callbacks: Sequence[AfterIteration] = (),
     progress: bool = True,
 ) -> None:
-    """Train until the plan is fulfilled, and save; after a non-finite value recover if asked to.
+    """Train until the plan is complete, and save; roll back after a non-finite value, if asked to.
 
     Args:
         training: the run; changes.
@@ -82,13 +82,13 @@ def run(
 
 
 def begin(training: Training, plan: Plan, directory: RunDirectory | None) -> None:
-    """Reset the environments if they were not, and save what training starts from."""
+    """Reset the environments if they have not been reset, and save what training starts from."""
     training.config = training.config.for_steps(plan.steps)
     if not training.started:
         training.env.reset(training.seed, training.state.step)
         training.started = True
     elif not training.traced and (plan.checkpoint_every or directory is not None):
-        training.renew_episodes()  # what was done without checkpoints can't be repeated
+        training.renew_episodes()  # steps taken without checkpoints can't be replayed
     training.traced = bool(plan.checkpoint_every)
     begun = training.loaded or training.state.step > 0
     if directory is not None and directory.saved_step is None and begun:

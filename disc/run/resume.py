@@ -1,4 +1,4 @@
-"""Back to a checkpoint: to resume a run exactly, or to retry after a non-finite value."""
+"""Returning to a checkpoint: to resume a run exactly, or to retry after a non-finite value."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def open_run(
 
 
 def _extended(plan: Plan, steps: int | None, stop_at: float | None, patience: int | None) -> Plan:
-    """The plan with what was given for it.
+    """The run's plan, with the given values in place of its own.
 
     Raises:
         DiscError: it is out of range.
@@ -98,7 +98,10 @@ def _open(
     workers = _workers(directory, workers)
     check_counts(threads=threads)
     if config["algorithm"] not in ALGORITHMS:
-        raise DiscError(f"{run}: there is no algorithm {config['algorithm']!r} here.")
+        raise DiscError(
+            f"{run}: its algorithm {config['algorithm']!r} is not installed; install the package "
+            "that registers it."
+        )
     algorithm = ALGORITHMS[config["algorithm"]]
     training = Training.create(
         algorithm,
@@ -163,15 +166,15 @@ def _workers(directory: RunDirectory, workers: str | None) -> str | None:
     recorded = directory.config.get("workers")
     if workers is None and recorded is not None and ":" in recorded:
         raise DiscError(
-            f"{directory.path}: its workers were {recorded}, and an address is not for a file to "
-            f"choose; add `--workers {shlex.quote(recorded)}` (in Python workers={recorded!r}) if "
-            "you trust it, or choose other workers."
+            f"{directory.path}: its workers were {recorded}, an address that an untrusted file "
+            f"must not choose; if you trust it, add `--workers {shlex.quote(recorded)}` (in Python "
+            f"workers={recorded!r}), or choose other workers."
         )
     return workers or recorded
 
 
 def restore(training: Training, found: checkpoint.Checkpoint, say: Say) -> None:
-    """Put a run and its environments where a checkpoint was taken."""
+    """Restore a run and its environments to a checkpoint."""
     training.state, training.elapsed = found.state, float(found.info["elapsed"])
     training.pending, training.best = found.pending, found.best
     if found.best is not None:
@@ -209,7 +212,7 @@ def recover(
     rollbacks: int,
     say: Say,
 ) -> None:
-    """Write down a non-finite value and roll back, or raise it again.
+    """Write the non-finite values to a file and roll back, or raise the error again.
 
     Raises:
         NonFinite: the run may not roll back, or has done so too often.

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from disc import host, storage
 from disc.envs.factory import Maker, Source
-from disc.learning import normalize
+from disc.learning import device, normalize
 from disc.learning.algorithm import Algorithm
 from disc.learning.config import OLD_PRESET, make_config, stored_options
 from disc.policy import file as policy_file
@@ -142,7 +141,7 @@ def read_networks(state: Any, acting: Policy, file: PolicyFile) -> Any:
             raise DiscError("the policy file's networks do not fit this environment and options.")
         if array.dtype != blank.dtype or not np.isfinite(array).all():
             raise DiscError(f"the policy file's {_name(path)} is not all finite {blank.dtype}.")
-        return jnp.asarray(array)
+        return device.put(np.array(array))
 
     parameters = jax.tree_util.tree_map_with_path(place, state.parameters())
     try:
@@ -158,7 +157,7 @@ def read_networks(state: Any, acting: Policy, file: PolicyFile) -> Any:
 
 
 def _moments(samples: Any, found: Sequence[Any], fresh: normalize.Moments) -> normalize.Moments:
-    """Statistics from a file, if they can be such."""
+    """Statistics from a file; raises if they are invalid."""
     for values in found:
         if values.shape != fresh.mean.shape or values.dtype.kind != "f":
             raise ValueError(f"{values.dtype} of shape {values.shape}")

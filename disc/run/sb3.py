@@ -1,4 +1,4 @@
-"""Answers to calls in the style of Stable-Baselines3, with our way in one sentence.
+"""Errors for calls in the style of Stable-Baselines3, which name our way in one sentence.
 
 docs/from-sb3.md is the complete table.
 """
@@ -48,7 +48,7 @@ LEARN = {
 
 
 def check_create(agent: str, env: Any, others: tuple[Any, ...]) -> None:
-    """Answer `PPO("MlpPolicy", env)`.
+    """Reject `PPO("MlpPolicy", env)`, and say what to write instead.
 
     Args:
         agent: the name of its class.
@@ -70,7 +70,7 @@ def check_create(agent: str, env: Any, others: tuple[Any, ...]) -> None:
 
 
 def check_options(agent: str, options: Iterable[str], known: Iterable[str]) -> None:
-    """Answer an option of Stable-Baselines3 that the algorithm does not have.
+    """Reject an option of Stable-Baselines3 that the algorithm does not have, and name ours.
 
     Raises:
         DiscError: there is one.
@@ -85,7 +85,7 @@ def check_options(agent: str, options: Iterable[str], known: Iterable[str]) -> N
 
 
 def check_learn(agent: str, steps: Any, others: dict[str, Any]) -> None:
-    """Answer `agent.learn(total_timesteps=…)`.
+    """Reject `agent.learn(total_timesteps=…)`, and say what to write instead.
 
     Raises:
         DiscError: there are other arguments, or no steps.

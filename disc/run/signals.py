@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a question that the loop asks, so that a run can save before it stops."""
+"""Ctrl-C and SIGTERM as a flag that the loop checks, so that a run can save before it stops."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Speaker(Console):
         super().__init__(stderr=True, emoji=False, highlight=False, **options)
 
     def on_broken_pipe(self) -> None:
-        """Discard all further output, also of others that write there."""
+        """Discard all further output, including that of other code."""
         self.quiet = True
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())

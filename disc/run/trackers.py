@@ -39,7 +39,7 @@ def check_track(names: Sequence[str]) -> tuple[Track, ...]:
 
 
 class About(NamedTuple):
-    """What a tracker should know of a run."""
+    """What a tracker should know about a run."""
 
     path: Path  # of the run directory
     options: dict[str, Any]  # of the run, flat
@@ -132,11 +132,11 @@ SERVICES: dict[str, Callable[[About, Callable[[str], Any]], Tracker]] = {
 
 
 class Guarded:
-    """A tracker that may fail without consequences.
+    """A tracker whose failure does not affect the run.
 
     Args:
-        name: of the tracker.
-        about: of the run.
+        name: the tracker's name.
+        about: what it should know about the run.
         say: receives one warning.
     """
 
@@ -163,4 +163,4 @@ class Guarded:
         except Exception as error:  # a service may raise anything
             self.tracker = None
             why = " ".join(str(error).split()) or type(error).__name__
-            self.say(f"{self.name}: does not work ({why}); the run continues without it.")
+            self.say(f"{self.name}: failed ({why}); the run continues without it.")

@@ -63,7 +63,7 @@ class Plan:
     checkpoint_every: int
     best: BestBy = "mean"  # by which evaluations are compared
     stop_at: float | None = None  # the run ends when an evaluation reaches it
-    patience: int = 0  # the run ends after so many evaluations without a new best
+    patience: int = 0  # the run ends after this many evaluations without a new best
     limits_from: int = 0  # these two count evaluations after this step
 
     def check(self) -> None:
@@ -78,11 +78,11 @@ class Plan:
             raise DiscError(f"stop_at must be a finite number, not {self.stop_at!r}.")
         if not self.eval_every and (self.stop_at is not None or self.patience):
             raise DiscError(
-                "stop_at and patience look at evaluations, which eval_every 0 turns off; give "
-                "eval_every a number above 0."
+                "stop_at and patience need evaluations, which eval_every 0 turns off; set "
+                "eval_every above 0."
             )
         if self.eval_every and self.best == "lower" and self.eval_episodes < 2:
-            raise DiscError("best 'lower' needs at least two eval_episodes, to know their spread.")
+            raise DiscError("best 'lower' needs at least two eval_episodes, to estimate a spread.")
 
     def evaluates(self, before: int, after: int) -> bool:
         """Whether to evaluate after an iteration from step `before` to `after`."""
@@ -127,14 +127,14 @@ class Best(NamedTuple):
         return policy_file.build(policy_file.BEST, self.tensors, self.info)
 
     def reevaluated(self, mean: float, std: float) -> Best:
-        """The same with another evaluation of it, on other episodes."""
+        """The same policy, with a second evaluation on other episodes."""
         found = {"return": mean, "return_std": std, "episodes": self.evaluation["episodes"]}
         evaluation = {**self.evaluation, "reevaluated": found}
         return self._replace(info={**self.info, "best": evaluation})
 
 
 def check_evaluation(best: dict[str, Any]) -> None:
-    """Raise if a record of the best evaluation, perhaps re-evaluated, is not one."""
+    """Raise if a record of the best evaluation, perhaps re-evaluated, is invalid."""
     check_counts(steps=best["step"], eval_episodes=best["episodes"])
     for found in (best, best.get("reevaluated", best)):
         for name in ("return", "return_std"):

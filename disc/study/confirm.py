@@ -102,7 +102,7 @@ def _against(result: Result, defaults: Result, count: int) -> Result:
     if not result.returns or not defaults.returns:
         return result
     pair = np.array(result.returns), np.array(defaults.returns)
-    level = 1.0 - (1.0 - LEVEL) / count  # as the best of several is looked at
+    level = 1.0 - (1.0 - LEVEL) / count  # corrects for choosing the best of several
     ends = statistics.difference_interval(*pair, level=level)
     return replace(result, difference=result.mean - defaults.mean, interval=ends)
 

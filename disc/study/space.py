@@ -105,7 +105,7 @@ def default(algorithm: str) -> dict[str, Any]:
     """The default space of an algorithm, as TOML.
 
     Raises:
-        DiscError: it has none, as algorithms of other packages.
+        DiscError: it has none, like the algorithms of other packages.
     """
     path = SPACES / f"{algorithm}.toml"
     if not path.is_file():
@@ -192,7 +192,7 @@ def _range(where: str, given: dict[str, Any], kind: type) -> Range:
 
 
 def _check_values(name: str, space: Space, base: Mapping[str, Any]) -> None:
-    """Raise a `DiscError` if the algorithm refuses a value with all ends of the other options."""
+    """Raise a `DiscError` if the algorithm refuses a value for all ends of the other ranges."""
     others = [[(other, x) for x in entry.ends] for other, entry in space.items() if other != name]
     for value in space[name].ends:
         first = _refusal({**base, name: value})

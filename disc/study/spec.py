@@ -23,7 +23,7 @@ from disc.types import DiscError
 
 PAPER = Path(__file__).parent / "paper"
 """The paper's experiments."""
-KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 FIGURE_KINDS = {"title": str, "label": str, "window": int, "together": bool, "line": float}
 FEWEST_EVALUATIONS = 25  # of a shortened run, if the full run has as many
 MOST_RUNS = 100_000  # maximum of runs, or curves in figures
@@ -344,7 +344,7 @@ def _experiment(name: str, contents: dict[str, Any], arms: Sequence[Arm]) -> Exp
     known = {x.name for x in dataclasses.fields(Experiment)} - {"name", "scale", "cut"}
     for key in contents:
         if key not in known:
-            raise DiscError(f"there is no {key!r} in an experiment; choose from {listed(known)}.")
+            raise DiscError(f"an experiment has no entry {key!r}; choose from {listed(known)}.")
     if not arms:
         raise DiscError("has no [[arms]]; add at least one, with an algo.")
     if not contents.get("tasks"):
@@ -559,7 +559,7 @@ def _figure(given: dict[str, Any]) -> Figure:
         if name not in Figure._fields:
             raise DiscError(f"a figure has no {name!r}; choose from {listed(Figure._fields)}.")
     if "title" not in given:
-        raise DiscError("a figure has no title; add title = a text.")
+        raise DiscError("a figure has no title; add title = a string.")
     found: dict[str, Any] = {}
     for name, value in given.items():
         what = f"a figure's {name}"

@@ -202,7 +202,7 @@ def interval(
         statistic: maps (runs, tasks), or in the second case a sequence of 1-D arrays, to a number.
         level: the fraction of resamples inside.
         resamples: number of resamples.
-        seed: of the resampling.
+        seed: seed of the resampling.
 
     Returns:
         The lower and the upper end.
@@ -229,7 +229,7 @@ def difference_interval(
     Args:
         x: scores, (N,), N ≥ 2.
         y: scores, (K,), K ≥ 2.
-        level: of confidence.
+        level: confidence level.
     """
     from scipy.stats import t
 

@@ -210,7 +210,7 @@ def run(
 
 
 def _extend(board: Board, new: Iterable[Status]) -> bool:
-    """Add cells to the board; whether any are waiting."""
+    """Add cells to the board; return whether any are waiting."""
     before = len(board.waiting)
     board.waiting += new
     board.total += len(board.waiting) - before

@@ -1,8 +1,8 @@
 """The trials of `disc tune`, in an Optuna journal: a file with one JSON object per line.
 
-A new trial is one line, written whole or not at all, with the values of its options. What is
-drawn for a trial depends on the study's seed, the trial's number and the results that were known,
-and on nothing else, so an interrupted study continues as an uninterrupted one.
+A new trial is one line, written whole or not at all, with the values of its options. They depend
+only on the study's seed, the trial's number and the results known when it was drawn, so an
+interrupted study continues like an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Outcome = Literal["complete", "paused", "failed"]
 
 @dataclass
 class Trial:
-    """Values of the searched options, and what came of them."""
+    """Values of the searched options, and their results."""
 
     number: int
     values: dict[str, Any]  # none in trial 0, which has the defaults
@@ -59,7 +59,7 @@ class Journal:
         identity: what must not change while the study is continued.
         space: the searched options.
         defaults: their default values.
-        seed: of the sampler.
+        seed: the sampler's.
         startup: number of trials before the sampler uses results.
 
     Raises:
@@ -250,7 +250,7 @@ class Journal:
 
 
 def _complete_lines(path: Path) -> None:
-    """Cut off a last line without its end, which a kill left."""
+    """Cut off an incomplete last line, left by a killed process."""
     with open(path, "r+b") as file:
         contents = file.read()
         file.truncate(contents.rfind(b"\n") + 1)

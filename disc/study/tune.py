@@ -1,12 +1,12 @@
-"""Tuning: a search over an algorithm's options, then fresh seeds for what it found.
+"""Tuning: a search over an algorithm's options, then a test of what it found on fresh seeds.
 
 The trials run as cells of a sweep, in `search/`. A trial runs to a rung, a part of its steps; if it
-is below the median there it is paused, which is a run that was saved and can be resumed. Scores of
-the search are those of the luckiest of many trials, so the best ones and the defaults run on other
-seeds, in `fresh/`, and only those are results.
+is below the median there, it is paused: its runs are saved and can be resumed. The best of many
+trials were partly lucky, so they and the defaults run on other seeds, in `fresh/`, and only those
+scores are results.
 
-A trial is drawn, and compared, with the trials that had ended when it was drawn, and results are
-recorded in the order of the trials. So a study does not depend on which run is faster.
+A trial is drawn from, and compared with, the trials that had ended when it was drawn, and results
+are recorded in the order of the trials. So a study does not depend on which run is faster.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Tuning:
 
     @property
     def steps(self) -> int:
-        """Of a full run."""
+        """Steps of a full run."""
         return self.rungs[-1]
 
     def arm(self, values: Mapping[str, Any], label: str) -> Arm:
-        """The arm of a trial; raises a `DiscError` if the values do not go together."""
+        """The arm of a trial; raises a `DiscError` if the values are incompatible."""
         return spec.single_arm({**self.base, **values, "label": label})
 
     def cell(self, arm: Arm, seed: int, steps: int) -> Cell:
@@ -109,7 +109,7 @@ def read(path: Path) -> Tuning:
 def _tuning(name: str, contents: dict[str, Any]) -> Tuning:
     for key in contents:
         if key not in KEYS:
-            raise DiscError(f"there is no {key!r} in a study; choose from {spec.listed(KEYS)}.")
+            raise DiscError(f"a study has no entry {key!r}; choose from {spec.listed(KEYS)}.")
     for key, example in (("task", '"Pendulum-v1"'), ("algo", '"sac"'), ("steps", "100_000")):
         if key not in contents:
             raise DiscError(f"has no {key}; add {key} = {example}, or another.")
@@ -141,7 +141,7 @@ def _tuning(name: str, contents: dict[str, Any]) -> Tuning:
         if counts[key] < least:
             raise DiscError(f"{key} must be at least {least} in a study, not {counts[key]}.")
     if len(seeds) < 2:
-        raise DiscError("seeds must be two or more, as the score of a single seed is luck.")
+        raise DiscError("seeds must have at least two entries, as the score of one seed is luck.")
     experiment = Experiment(
         name=name,
         title=spec.check_type("title", contents.get("title", name), str),
@@ -195,7 +195,7 @@ def _rungs(given: Any, steps: int, every: int) -> tuple[int, ...]:
 
 
 def score(rows: Sequence[log.Row], steps: int, every: int, last: int) -> float:
-    """The mean of the last evaluations of a run up to a rung, of those that are due every so often.
+    """The mean of the last scheduled evaluations of a run up to a rung.
 
     An evaluation that is made only because a run pauses does not count, so the score is the same
     if the run has continued since. NaN if there is none.
@@ -220,7 +220,7 @@ def run_score(root: Path, cell: Cell, last: int) -> float:
 
 
 class Driver:
-    """Asks for trials, runs them rung by rung and records what comes of them.
+    """Asks for trials, runs them rung by rung and records their results.
 
     Args:
         tuning: the study.
@@ -278,7 +278,7 @@ class Driver:
         while trial.outcome is None:
             try:
                 cells = self._cells(trial)
-            except DiscError as error:  # the values do not go together
+            except DiscError as error:  # the values are incompatible
                 return self._fail(trial, str(error), board, set())
             own = {cell.path for cell in cells}
             if lost := sorted(own & failed.keys()):
@@ -316,7 +316,7 @@ class Driver:
         return []
 
     def _judge(self, trial: Trial) -> None:
-        """Complete or pause a trial, or leave it to run on, by its newest score."""
+        """Complete or pause a trial, or let it continue, by its newest score."""
         rung = len(trial.scores) - 1
         if rung == len(self.tuning.rungs) - 1:
             trial.outcome = "complete"
@@ -324,14 +324,14 @@ class Driver:
             trial.outcome = "paused"
 
     def _median(self, trial: Trial, rung: int) -> float:
-        """Of the scores at a rung that were known when the trial was drawn."""
+        """Median of the scores at a rung that were known when the trial was drawn."""
         others = [x.scores[rung] for x in self.trials[: trial.known] if len(x.scores) > rung]
         return float(np.median(others)) if len(others) >= COMPARED else -math.inf
 
     def _tell(self) -> bool:
-        """Record the outcome of the next trial in their order, if it is known.
+        """Record the outcome of the next trial in order, if it is known.
 
-        One at a time, so that each trial is drawn with as many results, however fast they come.
+        One at a time, so that the results known to a draw do not depend on the speed of runs.
         """
         if self.told == len(self.trials) or self.trials[self.told].outcome is None:
             return False

@@ -57,8 +57,8 @@ class RayCaster:
     Args:
         model: its MjModel.
         data: its MjData; `draw` renders its current state.
-        width: of the image.
-        height: of the image.
+        width: width of the image in pixels.
+        height: height of the image in pixels.
     """
 
     sun = np.array([-0.36, -0.48, 0.80])  # unit vector towards the sun

@@ -70,13 +70,13 @@ def record(
     Args:
         env_factory: called with a render mode, or None.
         act: gives the action for an observation: of the environment's shape, or (S,) if nested.
-        path: of the video.
+        path: the video file.
         episodes: the maximum.
-        seed: of the first episode.
+        seed: seed of the first episode.
         max_seconds: the maximum length.
-        fps: the maximum of frames per second.
-        width: of a frame in pixels.
-        height: of a frame in pixels.
+        fps: the maximum number of frames per second.
+        width: width of a frame in pixels.
+        height: height of a frame in pixels.
         renderer: `raycast` for MuJoCo environments, or the environment's `own`; by default
             `raycast` where possible.
 

@@ -79,7 +79,7 @@ def test_threshold_is_reached_at_the_first_evaluation_at_or_above_it() -> None:
         ([LOW, []], "— (0 of 2, 15 min)"),
     ],
 )
-def test_median_counts_runs_that_did_not_get_there_as_infinite(
+def test_median_counts_runs_below_the_threshold_as_infinite(
     curves: list[Any], expected: str
 ) -> None:
     runs = [record("ppo", seed, curve) for seed, curve in enumerate(curves)]

@@ -201,7 +201,7 @@ def test_environment_keyword_arguments_are_recorded(tmp_path: Path) -> None:
     ("words", "says"),
     [
         ("train Hoper-v5", "no such environment"),
-        ("train CartPole-v1 --algo sac", "discrete actions, and sac needs continuous"),
+        ("train CartPole-v1 --algo sac", "discrete actions, but sac needs continuous"),
         ("train hopper --steps -5", "steps must be"),
         ("train hopper --steps many", "many"),
         ("train hopper --eval-every -1", "eval_every must be"),

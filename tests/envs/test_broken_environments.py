@@ -73,8 +73,8 @@ def gather(kind: type[broken.Sound], n: int = 32) -> Rollout:
         ("StepExits", r"raised at step 10 \(SystemExit: 0\)"),
         ("FirstResetRaises", "the reset at step 0 raised .*no robot is plugged in"),
         ("LaterResetRaises", "the reset after step 20 raised .*fell off its table"),
-        ("OldStep", f"returned 4 values at step 10, and {FIVE}"),
-        ("StepNone", f"returned None at step 10, and {FIVE}"),
+        ("OldStep", f"returned 4 values at step 10, but {FIVE}"),
+        ("StepNone", f"returned None at step 10, but {FIVE}"),
         ("OldReset", r"reset at step 0 returned an array .*\(observation, info\) is needed"),
         ("OldPair", r"reset at step 0 returned an array .*\(observation, info\) is needed"),
         ("OldSeed", "the reset at step 0 raised .*argument 'seed'"),
@@ -202,7 +202,7 @@ def test_run_can_be_resumed_after_a_fault_in_evaluation(tmp_path: Path) -> None:
     assert resumed.state.step == 1024
 
 
-def test_failure_to_make_an_evaluation_environment_precedes_training(tmp_path: Path) -> None:
+def test_failure_to_make_an_evaluation_environment_raises_before_training(tmp_path: Path) -> None:
     with pytest.raises(DiscError, match=r"^MadeOnce: .*needed to evaluate in.*port is in use"):
         small(env=broken.MadeOnce).learn(512, out=tmp_path / "run", progress=False, **PLAN)
     assert not (tmp_path / "run").exists()
@@ -239,7 +239,7 @@ def test_environment_may_modify_its_action_in_place() -> None:
     ("kind", "says"),
     [
         (broken.StepRaises, "raised at step 4 of 8 that restore the episode .*on fire"),
-        (broken.OldStep, f"returned 4 values at step 4 of 8 that .*, and {FIVE}"),
+        (broken.OldStep, f"returned 4 values at step 4 of 8 that .*, but {FIVE}"),
         (broken.RewardNone, "the reward at step 4 of 8 that .* is None, not one number"),
     ],
 )

@@ -33,7 +33,7 @@ every_space = pytest.mark.parametrize("space", list(SPACES))
         ("even", (3, 3), [0, 0], "int32", (2,)),
     ],
 )
-def test_choices_of_a_space(
+def test_discrete_spaces_are_described_as_choices(
     space: str, counts: tuple[int, ...], starts: list[int], dtype: str, shape: tuple[int, ...]
 ) -> None:
     spec = describe(Choosing(space), space)
@@ -65,7 +65,7 @@ def test_offsets_beyond_single_precision_are_exact() -> None:
 
 
 @pytest.mark.parametrize("index", [-1.0, 3.0, 0.5, np.nan, np.inf])
-def test_other_numbers_are_not_choices(index: float) -> None:
+def test_numbers_outside_the_choices_are_not_contained(index: float) -> None:
     choices = Choices((3, 3), np.zeros(2, np.int64), "int64")
     assert choices.contain(np.float32([[0, 2], [1, 0]]))
     assert not choices.contain(np.float32([[0, 2], [index, 0]]))
@@ -111,7 +111,7 @@ def test_replayed_actions_restore_the_episodes(space: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [7.0, -1.0, np.nan])
-def test_replayed_actions_that_are_no_choices_raise(wrong: float) -> None:
+def test_replaying_actions_that_are_not_choices_raises(wrong: float) -> None:
     env = Environments(Maker(probes.choosing), 1)
     env.reset(0, 0)
     with pytest.raises(DiscError, match="not among its choices"):
@@ -147,7 +147,7 @@ def test_check_finds_nothing_wrong_and_names_the_algorithms(space: str) -> None:
     assert not [finding for finding in found if finding.kind == "problem"]
     told = [finding.text for finding in found if "Discrete actions" in finding.text]
     assert len(told) == 1
-    assert "DISC, PPO and PPO-AMBER learn them" in told[0]
+    assert "DISC, PPO and PPO-AMBER can learn them" in told[0]
 
 
 def test_check_command_accepts_discrete_actions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +157,7 @@ def test_check_command_accepts_discrete_actions(capsys: pytest.CaptureFixture[st
     assert "Discrete actions: 1 dimension with 2 choices" in capsys.readouterr().out
 
 
-def test_video_of_discrete_actions(tmp_path: Path) -> None:
+def test_video_of_discrete_actions_is_recorded(tmp_path: Path) -> None:
     from disc.run.agent import AGENTS
     from disc.video import record
 

@@ -59,7 +59,7 @@ def test_sound_environments_have_no_problems_or_notes() -> None:
         told = found(kind)
         assert not told["problem"]
         assert not told["note"]
-        assert "The same seed and actions lead to the same steps." in told["good"]
+        assert "The same seed and actions give the same observations and rewards." in told["good"]
 
 
 COUNTER = itertools.count()
@@ -92,7 +92,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     "reward array": ({"reward": lambda self: np.zeros(2)}, "not one number"),
     "reward text": ({"reward": lambda self: "much"}, "'much', not one number"),
     "reward None": ({"reward": lambda self: None}, "None, not one number"),
-    "random rewards": ({"reward": lambda self: float(next(COUNTER))}, "paid differently"),
+    "random rewards": ({"reward": lambda self: float(next(COUNTER))}, "rewards differ from step"),
     "text": ({"observed": lambda self: np.array(["left"])}, "not an array of numbers"),
     "column": ({"observed": lambda self: self.state[:, None]}, r"shape \(1, 1\)"),
     "exits": ({"observed": lambda self: sys.exit(0)}, "SystemExit"),
@@ -114,11 +114,11 @@ PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "seed ignored": (
         {"first": lambda self: np.float32([np.sin(next(COUNTER))])},
-        "start differently",
+        "Two resets with the same seed",
     ),
     "hidden state": (
         {"observed": lambda self: self.state + np.float32(1e-3 * next(COUNTER))},
-        "lead elsewhere",
+        "observations differ from number",
     ),
 }
 
@@ -163,7 +163,7 @@ def test_error_without_text_shows_file_and_line(method: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        (broken.OldStep, "returned 4 values at step 30, and five are needed"),
+        (broken.OldStep, "returned 4 values at step 30, but five are needed"),
         (broken.OldReset, r"returned an array .* \(observation, info\) is needed"),
         (broken.OldPair, r"returned an array .* \(observation, info\) is needed"),
         (broken.LaterResetRaises, "The reset after step 40 raised .*fell off its table"),
@@ -211,7 +211,7 @@ NOTES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", NOTES)
-def test_check_gives_the_note(name: str) -> None:
+def test_check_notes_the_oddity(name: str) -> None:
     changes, words = NOTES[name]
     told = found(make(**changes))
     assert not told["problem"]
@@ -266,7 +266,7 @@ def test_check_command_sets_exit_status_and_output(
 # Before training
 
 
-def test_glance_finds_the_same_quickly_and_changes_no_random_numbers() -> None:
+def test_glance_finds_problems_and_leaves_random_generators_unchanged() -> None:
     def noisy(self: Any) -> Any:
         return np.float32(np.random.standard_normal(1) + 0.0 * random.random())  # noqa: NPY002
 
@@ -274,7 +274,7 @@ def test_glance_finds_the_same_quickly_and_changes_no_random_numbers() -> None:
     np.random.seed(1)  # noqa: NPY002
     states = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
     kind = make(observed=noisy, first=lambda self: np.zeros(1, np.float32))
-    assert [x for x in diagnose.glance(Maker(kind)) if "lead elsewhere" in x.text]
+    assert [x for x in diagnose.glance(Maker(kind)) if "observations differ" in x.text]
     after = np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
     assert (random.getstate(), after) == states
 

@@ -74,7 +74,7 @@ def test_bounds_are_rounded_inwards() -> None:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        (probes.Letters, "Text actions, and float Box, Discrete, MultiDiscrete or MultiBinary"),
+        (probes.Letters, "Text actions, but float Box, Discrete, MultiDiscrete or MultiBinary"),
         (probes.Whole, "integer Box actions"),
         (probes.Crowded, r"2 dimensions with up to 1,000,000 choices each, .* fewer"),
         (probes.Image, "image observations .* wrap it"),
@@ -135,7 +135,7 @@ def test_id_of_a_package_is_registered_by_importing_it(
     (tmp_path / "registering_package.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     id = "registering_package:there/Wide-v0"
-    with pytest.raises(DiscError, match=r"not for a file to choose; if you trust it, name it"):
+    with pytest.raises(DiscError, match=r"file must not choose; if you trust it, name it"):
         Maker.from_file("p.disc", id, {})
     assert "registering_package" not in sys.modules
     with Environments(Maker(id), 1).lanes[0].env as env:

@@ -74,7 +74,7 @@ def wanted() -> list[Rollout]:
         [IN_PROCESSES, IN_TURN, IN_PROCESSES, IN_TURN],
     ],
 )
-def test_numbers_do_not_depend_on_the_trial(ways: list[Way], wanted: list[Rollout]) -> None:
+def test_results_do_not_depend_on_the_trial(ways: list[Way], wanted: list[Rollout]) -> None:
     env = made(probes.wide)
     env.pace = Scripted(*ways)
     for i in range(4):
@@ -82,7 +82,7 @@ def test_numbers_do_not_depend_on_the_trial(ways: list[Way], wanted: list[Rollou
     env.close()
 
 
-def test_processes_give_the_same_numbers_after_resets_and_replays(wanted: list[Rollout]) -> None:
+def test_processes_give_the_same_results_after_resets_and_replays(wanted: list[Rollout]) -> None:
     env = made(probes.wide, "processes")
     assert env.lanes == []
     bound = support.policy(env.spec).bound
@@ -154,7 +154,7 @@ def test_worker_that_dies_while_it_collects_is_replaced(
     env.close()
 
 
-def test_worker_that_dies_again_and_again_stops_the_run() -> None:
+def test_worker_that_dies_repeatedly_stops_the_run() -> None:
     env = made(support.mortal, "processes", num_envs=1, at=50)
     batch(env, 0, n=40)
     with pytest.raises(DiscError, match=r"^mortal: .*environment 0 died 3 times in a row \(SIGK"):
@@ -162,7 +162,7 @@ def test_worker_that_dies_again_and_again_stops_the_run() -> None:
     env.close()
 
 
-def test_new_worker_of_an_environment_without_seeds_is_reported() -> None:
+def test_new_worker_that_cannot_restore_its_episodes_is_reported() -> None:
     env = made(support.Unseeded, "processes", num_envs=1)
     batch(env, 0)
     assert env.remote is not None
@@ -207,12 +207,12 @@ def test_faults_in_a_worker_have_the_same_message(fault: str) -> None:
     assert "step 70" in messages[0]
 
 
-def test_requests_are_no_views_which_crash_the_garbage_collector() -> None:
-    """A view of a `BytesIO` in the traceback of an error does, with Python 3.12.1."""
+def test_requests_are_packed_as_bytes_not_views() -> None:
+    """A view of a `BytesIO` in a traceback crashes the garbage collector of Python 3.12.1."""
     assert type(Processes().pack(("collect", np.zeros(3)))) is bytes
 
 
-def test_policy_error_in_a_worker_shows_where_it_was() -> None:
+def test_policy_error_in_a_worker_shows_where_it_was_raised() -> None:
     env = made(probes.Follow, "processes", num_envs=1)
     broken = partial(collect, env, lambda _: Broken(np.zeros(1), np.ones(1), (1,)))
     with pytest.raises(RuntimeError, match=r"in a worker:(.|\n)*test_workers.py(.|\n)*on purpose"):
@@ -249,7 +249,9 @@ MISSING = missing()
         (probes.Wide(), "is an object of this process.*pass a function"),
     ],
 )
-def test_environment_that_cannot_travel_is_one_sentence(source: Any, says: str) -> None:
+def test_environment_that_cannot_be_sent_to_a_worker_raises_one_sentence(
+    source: Any, says: str
+) -> None:
     with pytest.raises(DiscError, match=says) as caught:
         made(source, "processes", num_envs=1)
     assert "\n" not in str(caught.value)
@@ -257,7 +259,7 @@ def test_environment_that_cannot_travel_is_one_sentence(source: Any, says: str) 
 
 
 @pytest.mark.parametrize("source", [lambda: probes.Wide(), MISSING])
-def test_trial_ignores_processes_that_cannot_have_the_environment(
+def test_trial_skips_processes_if_they_cannot_make_the_environment(
     source: Any, wanted: list[Rollout]
 ) -> None:
     env = made(source)

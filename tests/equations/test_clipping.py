@@ -200,7 +200,7 @@ def test_smooth_rule_settles_at_the_target(c: float) -> None:
     np.testing.assert_allclose(settled(clipping.adapt_smoothly, c), 1e-3, rtol=1e-6)
 
 
-def test_doubling_may_never_settle() -> None:
+def test_doubling_rule_may_never_settle() -> None:
     found = settled(clipping.adapt, 1.6e-3)
     assert max(found) > 1.5e-3
     assert min(found) < 1e-3 / 1.5

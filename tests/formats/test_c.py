@@ -119,7 +119,7 @@ def test_self_test_runs_alone_and_finds_wrong_weights(cc: str, tmp_path: Path) -
 
 
 @every_compiler
-def test_header_needs_no_system_but_math(cc: str, tmp_path: Path) -> None:
+def test_header_includes_only_math_h(cc: str, tmp_path: Path) -> None:
     export(SAMPLES / "categorical" / "ppo", tmp_path / "policy.h")
     (tmp_path / "main.c").write_text(
         '#include "policy.h"\nint act(const float *x, int *action);\n'

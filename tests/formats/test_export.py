@@ -219,7 +219,7 @@ def test_check_observations_are_usual_and_extreme() -> None:
     assert not x[3].any()
 
 
-def test_wrong_choices_are_noticed(tmp_path: Path) -> None:
+def test_wrong_choices_are_detected(tmp_path: Path) -> None:
     policy = file.load(policy_file("multi", tmp_path))
     x = check.observations(policy)
     action = check.actions(policy, x, None)

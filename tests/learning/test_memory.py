@@ -178,6 +178,12 @@ def test_too_large_batch_replay_raises_before_allocation(
     )
 
 
+@pytest.mark.parametrize("options", [{"epochs": 2**40}, {"value_epochs": 2**40}])
+def test_passes_of_either_network_count(options: dict[str, int]) -> None:
+    with pytest.raises(DiscError, match=rf"1,099,511,627,776 passes .* or {next(iter(options))}"):
+        DISC(probes.wide, **options)
+
+
 @pytest.mark.parametrize("kind", [PPO, TRPO, ACKTR])
 def test_too_large_batch_raises_before_collection(
     kind: type[Agent], monkeypatch: pytest.MonkeyPatch

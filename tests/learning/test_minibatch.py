@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from disc.algos import disc, ppo
-from disc.learning import actor_critic, minibatch, networks, optim
+from disc.learning import actor_critic, device, minibatch, networks, optim
 from disc.learning.distribution import GaussianPolicy
 from disc.learning.minibatch import Draw, Table
 from disc.learning.normalize import Scale
@@ -28,7 +28,7 @@ def mlp(rng: np.random.Generator, outputs: int) -> networks.MLP:
 
 
 def policy() -> GaussianPolicy:
-    return GaussianPolicy(mlp(np.random.default_rng(1), D), jnp.float32([-0.1, 0.2]))
+    return GaussianPolicy(mlp(np.random.default_rng(1), D), device.put([-0.1, 0.2], np.float32))
 
 
 def value() -> networks.MLP:
@@ -40,24 +40,24 @@ def table(length: int = L) -> Table:
     rng = np.random.default_rng(3)
 
     def normal(*shape: int) -> Any:
-        return jnp.asarray(rng.standard_normal((length, *shape)), jnp.float32)
+        return rng.standard_normal((length, *shape)).astype(np.float32)
 
     scale = Scale(np.float32([0.5, 0.0, -1.0]), np.float32([2.0, 1.0, 0.5]), np.float32(1))
     observation = normal(N, S)
     inputs = (observation - scale.mean[None, None]) * scale.inverse_std[None, None]
-    mean = networks.forward(policy().mean, inputs.reshape(-1, S)).reshape(length, N, D)
-    mean = mean + 0.6 * normal(N, D)
-    log_std = policy().log_std[None] + 0.1 * normal(D)
-    action = mean + jnp.exp(log_std)[:, None] * normal(N, D)
-    flags = jnp.zeros((length, N), bool)
+    mean = np.asarray(networks.forward(policy().mean, inputs.reshape(-1, S)))
+    mean = mean.reshape(length, N, D) + 0.6 * normal(N, D)
+    log_std = np.asarray(policy().log_std)[None] + 0.1 * normal(D)
+    action = mean + np.exp(log_std)[:, None] * normal(N, D)
+    flags = np.zeros((length, N), bool)
     columns = (observation, observation, action, mean, log_std, normal(N), flags, flags, flags)
     return Table(
-        BatchReplay(*columns, age=jnp.zeros(length, jnp.int32)),
+        BatchReplay(*columns, age=np.zeros(length, np.int32)),
         scale,
         Estimate(
-            included=jnp.ones(length, bool),
+            included=np.ones(length, bool),
             advantage=2.0 + normal(N),
-            weight=jnp.minimum(1.0, jnp.exp(0.3 * normal(N))),
+            weight=np.minimum(np.float32(1.0), np.exp(0.3 * normal(N))),
             target=normal(N),
             value=0.5 * normal(N),
             reference=Reference(mean + 0.1 * normal(N, D), log_std + 0.1 * normal(D)),
@@ -83,7 +83,7 @@ def gather(data: Table, index: Any) -> Minibatch:
     slot, t = index // N, index % N
     stored, estimate = data.replay, data.estimate
     x = (stored.observation[slot, t] - data.scale.mean[None]) * data.scale.inverse_std[None]
-    a, w = np.asarray(estimate.advantage)[slot, t], np.asarray(estimate.weight)[slot, t]
+    a, w = estimate.advantage[slot, t], estimate.weight[slot, t]
     return Minibatch(
         observation=np.clip(x, -10.0, 10.0),
         action=stored.action[slot, t],
@@ -151,10 +151,11 @@ def value_loss(config: disc.Config, parameters: networks.MLP, batch: Minibatch) 
 
 def adam(gradient: Any, parameters: Any, batches: list[Minibatch]) -> Any:
     """Adam as in its paper, one plain gradient per minibatch: −Δθ, m and v."""
-    leaves, tree = jax.tree.flatten(parameters)
+    leaves, tree = jax.tree.flatten(jax.tree.map(np.asarray, parameters))
     first, second = [0.0] * len(leaves), [0.0] * len(leaves)
     for t, batch in enumerate(batches, start=1):
-        for i, g in enumerate(jax.tree.leaves(gradient(jax.tree.unflatten(tree, leaves), batch))):
+        slopes = jax.tree.leaves(gradient(jax.tree.unflatten(tree, leaves), batch))
+        for i, g in enumerate(map(np.asarray, slopes)):
             first[i] = 0.9 * first[i] + 0.1 * g
             second[i] = 0.999 * second[i] + 0.001 * g**2
             mean, spread = first[i] / (1 - 0.9**t), np.sqrt(second[i] / (1 - 0.999**t))
@@ -168,7 +169,7 @@ def assert_steps_agree(
 ) -> None:
     learner = optim.init(parameters)
     learner, _ = minibatch.descend(loss, config, ROWS, learner, data, drawn, RATE, ALPHA)
-    moved = jax.tree.map(jnp.subtract, parameters, learner.parameters)
+    moved = jax.tree.map(np.subtract, parameters, learner.parameters)
     found = (moved, learner.moments.mu, learner.moments.nu)
     batches = [gather(data, index) for index in drawn.rows[:, : ROWS * drawn.batches]]
     wanted = adam(gradient, parameters, batches)
@@ -218,7 +219,7 @@ def test_sample_table_has_clipped_and_unclipped_dimensions() -> None:
 def test_only_the_newest_rows_are_penalised() -> None:
     """With zero advantages only the penalty moves the policy, and old rows don't matter."""
     data = table()
-    data = data._replace(estimate=data.estimate._replace(advantage=jnp.zeros((L, N))))
+    data = data._replace(estimate=data.estimate._replace(advantage=np.zeros((L, N), np.float32)))
     alone, _ = descend(draw(1), data)
     others, _ = descend(draw(5), data)
     assert_close_trees(alone.parameters, others.parameters, rtol=0.0, atol=1e-6)

@@ -178,7 +178,7 @@ def test_predict_of_a_wrong_observation_raises_one_sentence(name: str, loaded: A
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (np.zeros(5), r"has shape \(5,\), and must be nested .* or flat, of shape \(6,\)"),
+        (np.zeros(5), r"has shape \(5,\), but must be nested .* or flat, of shape \(6,\)"),
         ([GOOD, {"arm": ARM}], "observation 1 of the list lacks the key 'gear'"),
         (
             {"arm": (ARM[0][None], ARM[1][None]), "gear": 1},

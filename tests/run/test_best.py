@@ -273,7 +273,7 @@ def test_limits_end_a_run_early(
     assert differences(longer, path) == []
 
 
-def test_more_steps_continue_an_early_end_and_limits_count_from_there(
+def test_more_steps_continue_a_stopped_run_and_limits_count_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"

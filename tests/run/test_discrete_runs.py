@@ -38,7 +38,7 @@ def test_resumed_run_equals_uninterrupted_run(num_envs: int, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("algorithm", sorted(set(AGENTS) - set(ABLE)))
 def test_other_algorithms_name_those_that_learn_discrete_actions(algorithm: str) -> None:
-    says = f"CartPole-v1: has discrete actions, and {algorithm} needs continuous ones"
+    says = f"CartPole-v1: has discrete actions, but {algorithm} needs continuous ones"
     with pytest.raises(DiscError, match=f"{says}.*; disc, ppo and ppo-amber can learn") as caught:
         AGENTS[algorithm]("CartPole-v1", **SMALL[algorithm])
     assert "\n" not in str(caught.value)
@@ -85,7 +85,7 @@ def test_amber_with_one_batch_equals_ppo_bit_for_bit() -> None:
     assert_equal_trees(one.state.policy, other.state.policy)
 
 
-def test_loaded_agent_acts_as_the_saved_one_and_learns_on(tmp_path: Path) -> None:
+def test_loaded_agent_acts_as_the_saved_one_and_continues_training(tmp_path: Path) -> None:
     agent = AGENTS["disc"](probes.choosing, **PPO).learn(512, **QUIET)
     agent.save(tmp_path / "p.disc")
     x = np.random.default_rng(0).standard_normal((20, 2, 3))

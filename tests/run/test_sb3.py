@@ -26,7 +26,7 @@ CALLS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_foreign_way_to_create_an_agent_names_ours(name: str) -> None:
+def test_sb3_style_constructor_raises_and_names_ours(name: str) -> None:
     call, says = CALLS[name]
     with pytest.raises(DiscError, match=says) as caught:
         call()
@@ -48,7 +48,7 @@ def agent() -> Agent:
         ({}, r"needs the number of steps"),
     ],
 )
-def test_foreign_way_to_learn_names_ours(agent: Any, arguments: Any, says: str) -> None:
+def test_sb3_style_learn_raises_and_names_ours(agent: Any, arguments: Any, says: str) -> None:
     with pytest.raises(DiscError, match=says):
         agent.learn(**arguments)
     assert agent.state.step == 0

@@ -94,10 +94,10 @@ def test_run_directory_cannot_choose_which_files_are_opened(model: str, run: Pat
     change(run, env="Hopper-v5", env_kwargs=kwargs)
     with pytest.raises(DiscError) as refused:
         disc.resume(run, 512, progress=False)
-    assert f"with {kwargs!r}, and that is not for a file to choose" in str(refused.value)
+    assert f"with {kwargs!r}, which an untrusted file must not choose" in str(refused.value)
     assert "add `--env Hopper-v5`" in str(refused.value)
     for nested in ({"a": [model]}, {"a": {"b": model}}):
-        with pytest.raises(DiscError, match="not for a file to choose"):
+        with pytest.raises(DiscError, match="untrusted file must not choose"):
             Maker.from_file("file", "Hopper-v5", nested)
     with pytest.raises(DiscError, match=r"Hopper-v5: making the environment failed"):
         disc.resume(run, 512, env="hopper", progress=False)  # the user's choice
@@ -110,7 +110,7 @@ def test_harmless_env_kwargs_in_a_file_are_accepted(kwargs: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("number", [10_001, -(10**9), 1e300, math.inf, math.nan, [[2 * 10**9]]])
 def test_huge_numbers_in_env_kwargs_of_a_file_raise(number: Any) -> None:
-    with pytest.raises(DiscError, match="not for a file to choose"):
+    with pytest.raises(DiscError, match="untrusted file must not choose"):
         Maker.from_file("file", "Hopper-v5", {"frame_skip": number})
 
 

@@ -47,7 +47,7 @@ def kill(learner: Agent, row: Any) -> None:
         remote.workers[row["step"] // 768].process.kill()  # type: ignore[attr-defined]
 
 
-def test_runs_in_processes_equal_others_although_workers_are_killed(
+def test_runs_in_processes_equal_others_even_if_workers_are_killed(
     whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with agent(whole.name, "processes") as learner:
@@ -119,7 +119,7 @@ def test_unknown_workers_are_refused(workers: Any) -> None:
     [
         ("cores", "its config.json is damaged .workers must be"),
         (["ray"], "its config.json is damaged .workers must be"),
-        ("ray:example.org:6379", "an address is not for a file to choose; add `--workers ray:exa"),
+        ("ray:example.org:6379", "must not choose; if you trust it, add `--workers ray:exa"),
     ],
 )
 def test_run_directory_cannot_choose_an_address(workers: Any, says: str, tmp_path: Path) -> None:

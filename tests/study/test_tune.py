@@ -75,10 +75,10 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"options": {"label": "a"}}, "label is not one of the"),
         ({"algo": "alpha"}, "an arm's algo must be one of acktr, .*, not 'alpha'"),
         ({"preset": "best"}, "there is no preset 'best'"),
-        ({"tasks": ["a"]}, "there is no 'tasks' in a study; choose from algo, "),
+        ({"tasks": ["a"]}, "a study has no entry 'tasks'; choose from algo, "),
         ({"steps": None}, "has no steps; add steps = 100_000"),
         ({"trials": 0}, "trials must be a whole number of at least 1, not 0"),
-        ({"seeds": [3]}, "seeds must be two or more"),
+        ({"seeds": [3]}, "seeds must have at least two entries"),
         ({"seeds": [3, -1]}, "seed must be a whole number of at least 0"),
         ({"fresh_seeds": 1}, "fresh_seeds must be at least 2"),
         ({"eval_every": 0}, "eval_every must be at least 1"),
@@ -104,7 +104,7 @@ def test_invalid_study_is_refused_in_a_sentence_before_anything_is_written(
     assert [x.name for x in tmp_path.iterdir()] == ["study.toml"]
 
 
-def test_value_is_valid_if_it_goes_with_a_value_of_another_option(tmp_path: Path) -> None:
+def test_value_is_valid_if_compatible_with_some_value_of_other_options(tmp_path: Path) -> None:
     low = {"learning_rate": {"low": 1e-5, "high": 1e-3, "log": True}}  # below its floor, 1e-4
     with pytest.raises(DiscError, match="learning_rate: 1e-05 is refused: learning_rate_floor mus"):
         tune.read(write(tmp_path, space=low))
@@ -120,7 +120,7 @@ def test_default_space_is_valid_and_holds_the_defaults(algorithm: str, tmp_path:
     assert all(tuning.space[n].holds(value) for n, value in tuning.defaults.items() if value)
 
 
-def test_every_built_in_algorithm_has_a_default_space_and_others_get_a_sentence() -> None:
+def test_every_built_in_algorithm_has_a_default_space_and_others_raise() -> None:
     assert {x.stem for x in space.SPACES.glob("*.toml")} == set(ALGORITHMS)
     with pytest.raises(DiscError, match=r"no default search space for theirs; add a table \[spac"):
         space.default("theirs")
@@ -303,7 +303,7 @@ def test_failed_trial_is_recorded_with_its_reason_and_the_study_continues(
     assert len(tune.complete(found)) > 1
 
 
-def test_values_that_do_not_go_together_fail_their_trial_without_a_run(tmp_path: Path) -> None:
+def test_incompatible_values_fail_their_trial_without_a_run(tmp_path: Path) -> None:
     both = {"horizon": {"choices": [1024, 1000]}, "gradient_steps": {"choices": [32, 8]}}
     tuning = tune.read(write(tmp_path, space=both, trials=10))
     stub = Stub()
@@ -315,7 +315,7 @@ def test_values_that_do_not_go_together_fail_their_trial_without_a_run(tmp_path:
     assert len({cell.path for cell in stub.started}) <= 8  # equal trials share their runs
 
 
-def test_study_takes_more_trials_but_no_other_change(
+def test_study_can_be_extended_but_not_changed_otherwise(
     tuning: Tuning, tmp_path: Path, whole: list[Trial]
 ) -> None:
     root = tmp_path / "whole"
@@ -325,7 +325,7 @@ def test_study_takes_more_trials_but_no_other_change(
         open_journal(tune.read(write(tmp_path, seed=1)), root)
 
 
-def test_second_driver_is_refused(tuning: Tuning, tmp_path: Path) -> None:
+def test_second_process_on_a_study_is_refused(tuning: Tuning, tmp_path: Path) -> None:
     journal = open_journal(tuning, tmp_path / "a")
     with pytest.raises(DiscError, match="is locked by another process"):
         open_journal(tuning, tmp_path / "a")
@@ -489,7 +489,7 @@ def test_page_shows_results_history_options_and_trials(study: Path) -> None:
     assert json.loads((study / "runs/study/summary.json").read_text())["sentence"] in text
 
 
-def test_same_command_of_a_finished_study_runs_nothing(
+def test_repeating_the_command_of_a_finished_study_runs_nothing(
     study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(study)

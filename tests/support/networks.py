@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from disc.learning import networks
+from disc.learning import device, networks
 from disc.learning.networks import Linear, NormalizedLinear
 
 
@@ -16,7 +15,9 @@ def perceptron(
 ) -> networks.MLP:
     """An initial network with random biases; `gain` is the head's."""
     mlp = networks.init_mlp(rng, sizes, head_gain=gain)
-    return tuple(Linear(w, jnp.float32(spread * rng.standard_normal(len(b)))) for w, b in mlp)
+    return tuple(
+        Linear(w, device.put(spread * rng.standard_normal(len(b)), np.float32)) for w, b in mlp
+    )
 
 
 def layers(seed: int, *shapes: tuple[int, int], normalized: bool = False) -> Any:

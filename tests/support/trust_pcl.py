@@ -24,10 +24,13 @@ SPEC = spec(S, D)
 UNCLIPPED = 1e9
 
 
+loss_of = jax.jit(trust_pcl.loss, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
 def gradient_of(config: Config, both: Pair, targets: Pair, chunks: Any, lam: float) -> Any:
-    gradient, _ = jax.grad(partial(trust_pcl.loss, config), has_aux=True)(
-        both, targets, chunks, jnp.float32(lam)
-    )
+    loss = partial(trust_pcl.loss, config)
+    gradient, _ = jax.grad(loss, has_aux=True)(both, targets, chunks, jnp.float32(lam))
     return gradient
 
 
@@ -42,11 +45,12 @@ STATES = np.float32([0, 1, -1])
 
 def gaussian(mean: float = 0.0, log_std: float = 0.0) -> GaussianPolicy:
     """A policy that ignores the observation, the same in both dimensions."""
-    return GaussianPolicy((Linear(jnp.zeros((S, D)), jnp.full(D, mean)),), jnp.full(D, log_std))
+    network = Linear(np.zeros((S, D), np.float32), np.full(D, mean, np.float32))
+    return GaussianPolicy((network,), np.full(D, log_std, np.float32))
 
 
 def linear(*weights: float, bias: float = 0.0) -> networks.MLP:
-    return (Linear(jnp.float32(weights)[:, None], jnp.full(1, bias)),)
+    return (Linear(np.float32(weights)[:, None], np.full(1, bias, np.float32)),)
 
 
 VALUE, TARGET_VALUE = linear(1, 2, 0, 3, 0), linear(0, 4, 0, 0, 0)
@@ -68,8 +72,8 @@ def hand_chunks(**columns: Any) -> ChunkReplay:
         "border": no,
         **columns,
     }
-    stacked = {name: jnp.asarray(np.stack([x] * B)) for name, x in arrays.items()}
-    return ChunkReplay(**stacked, number=jnp.arange(B, dtype=jnp.int32))
+    stacked = {name: np.stack([x] * B) for name, x in arrays.items()}
+    return ChunkReplay(**stacked, number=np.arange(B, dtype=np.int32))
 
 
 # Random chunks
@@ -81,7 +85,7 @@ CONFIG |= {"gamma": 0.9, "residual_clip": 1.0, "lambda_episodes": 20, "path_stri
 def pair(seed: int) -> Pair:
     rng = np.random.default_rng(seed)
     mean = perceptron(rng, S, 3, D, gain=0.5)
-    policy = GaussianPolicy(mean, jnp.float32(rng.uniform(-0.4, 0.4, D)))
+    policy = GaussianPolicy(mean, np.float32(rng.uniform(-0.4, 0.4, D)))
     return Pair(policy, perceptron(rng, 1 + 2 * S, 3, 1, gain=0.5))
 
 
@@ -94,11 +98,11 @@ def random_chunks(count: int = B, steps: int = T) -> ChunkReplay:
     border[3, 1] = True
 
     def normal(*shape: int) -> Any:
-        return jnp.float32(rng.standard_normal((count, steps, *shape)))
+        return rng.standard_normal((count, steps, *shape)).astype(np.float32)
 
-    flags = map(jnp.asarray, (terminated, truncated, border))
+    flags = (terminated, truncated, border)
     columns = (normal(S), normal(S), normal(D), normal())
-    return ChunkReplay(*columns, *flags, number=jnp.arange(count, dtype=jnp.int32))
+    return ChunkReplay(*columns, *flags, number=np.arange(count, dtype=np.int32))
 
 
 def forward(mlp: Any, x: Any) -> Any:
