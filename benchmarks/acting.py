@@ -3,7 +3,7 @@
 With POLICY, a policy file or a run directory: `predict`, and importing, loading and the first
 action in a new process, the minimum of five. Without: one action of random policies of
 HalfCheetah-v5's and Humanoid-v5's sizes by numpy, onnxruntime (both called from Python) and C (from
-C), each on one thread. The fastest of many short blocks counts, as other processes disturb. Needs
+C), each on one thread. The fastest of many short blocks counts, as other processes interfere. Needs
 onnxruntime and a C compiler.
 """
 
@@ -169,7 +169,7 @@ def main() -> None:
     """Measure one policy, or the three formats."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.acting")
     parser.add_argument("policy", nargs="?", help="a policy file or a run directory")
-    parser.add_argument("--blocks", type=int, default=3_000, help="of calls; the fastest counts")
+    parser.add_argument("--blocks", type=int, default=3_000, help="blocks of calls to time")
     parser.add_argument("--out", type=Path, default=Path("acting.json"))
     options = parser.parse_args()
     if options.policy is not None:

@@ -4,10 +4,10 @@ Varied one at a time, each point in a separate process: the size of observations
 width of the networks, the batches that are included, the environments, and the cells of a sweep.
 The task is synthetic and its steps cost almost nothing; DISC has the paper's settings, under which
 every included batch is learned from. A cost is the time of the fastest iteration of 2,048 steps;
-of environments only its sampling, as they share these steps, so that it should not grow. Of a
-sweep it is the CPU time of its own process, without training (see `benchmarks.workers.cells`).
+for environments only its sampling: they share these steps, so it should not grow. For a sweep it
+is the CPU time of its own process, without training (see `benchmarks.workers.cells`).
 
-The exponent b of cost ≈ a·xᵇ is the slope of a line in log-log. The verdict is about the upper half
+The exponent b of cost ≈ a·xᵇ is the slope in a log-log plot. The verdict is about the upper half
 of the range, as fixed costs hide the growth in the lower one. Prints a table, writes a JSON file.
 """
 
@@ -35,7 +35,7 @@ class Factor(NamedTuple):
     name: str
     values: tuple[int, ...]
     cost: str  # in `least_seconds` of the measurement
-    exponent: float  # the largest that is fine
+    exponent: float  # the largest acceptable one
 
 
 FACTORS = (
@@ -60,7 +60,7 @@ def upper(points: Sequence[Any]) -> Sequence[Any]:
 
 
 def verdict(found: float, expected: float) -> str:
-    """Whether an exponent is what it should be, or less."""
+    """Whether an exponent is at most what it should be."""
     if math.isnan(found):
         return "unknown"
     return "fine" if found <= expected + TOLERANCE else "grows faster"

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 HORIZON = 2048  # of PPO
-INPUTS, TRIAL = 100, 0.5  # of the network with which numbers of threads are tried; seconds
+INPUTS, TRIAL = 100, 0.5  # of the network that numbers of threads are tried on; seconds
 CLASSES = {"ppo": "PPO", "trpo": "TRPO", "sac": "SAC", "td3": "TD3", "crossq": "CrossQ"}
 
 
@@ -88,7 +88,7 @@ def make(task: dict[str, Any]) -> Any:
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     given = task.get("settings") or ours(algorithm, task.get("random_steps", 10_000))
-    settings = copy.deepcopy(given)  # SBX adds to what it gets
+    settings = copy.deepcopy(given)  # SBX modifies its arguments
     count, noise = settings.pop("n_envs", 1), settings.pop("noise_std", None)
     env: Any = DummyVecEnv([lambda: Monitor(gym.make(task["env"]))] * count)
     if settings.pop("normalize", False):

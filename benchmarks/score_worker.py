@@ -40,7 +40,7 @@ class Watch:
         return time.monotonic() - self.task["launched"] - self.evaluating
 
     def goes_on(self) -> bool:
-        """Whether the time and the score leave the run more to do."""
+        """Whether the run should continue: it has time left, and has not reached the score."""
         if os.getppid() != self.parent:  # it was killed; don't slow down what is measured next
             raise SystemExit("The benchmark has ended.")
         if self.ended == "steps" and self.clock() > self.task["seconds"]:

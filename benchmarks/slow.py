@@ -61,7 +61,7 @@ def turn(turns: int) -> int:
 
 
 def turns_in(seconds: float) -> int:
-    """How many turns of the loop take this long here, at best."""
+    """How many turns of the loop fit into this time on this machine, at best."""
     times = []
     for _ in range(20):
         clock = time.perf_counter()

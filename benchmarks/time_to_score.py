@@ -9,8 +9,8 @@ not: ten episodes without exploration, after the first update at or after every 
 A run ends with its task's highest threshold, after `--minutes` or after `--steps`. It is added to
 `--out` when it ends, and the same command then skips it; one that fails is reported and not added.
 Compare times only if other processes used equally many cores; the tables have no other ratios.
-A median counts a run that did not get there as infinite. PyTorch uses one thread or one per core,
-whichever is faster in a short trial before the run, outside the clock.
+A median counts a run that did not reach the threshold as infinite. PyTorch uses one thread or one
+per core, whichever is faster in a short trial before the run, outside the clock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ THRESHOLDS: dict[str, tuple[int, ...]] = {
 LARGE = ("HalfCheetah-", "Ant-", "Humanoid")  # tasks where our SAC and TD3 begin with more
 RANDOM_STEPS, FEW_RANDOM_STEPS = 10_000, 1_000  # random steps
 SAME_LOAD = 0.15  # cores by which the use of other processes may differ
-EVALUATING = 0.5  # of the clock, roughly, until runs were recorded
+EVALUATING = 0.5  # time of evaluations ÷ clock, assumed until runs are recorded
 LIBRARIES = {"sb3": ("ppo", "trpo", "sac", "td3"), "sbx": ("ppo", "sac", "td3", "crossq")}
 COLORS = {
     "disc recommended": "#d55e00", "disc paper": "#e69f00", "ppo": "#0072b2", "trpo": "#56b4e9",
@@ -237,7 +237,7 @@ def score(runs: Sequence[Record], threshold: float) -> Score:
 
 
 def text(found: Score) -> str:
-    """The minutes, and how many runs got there: `3.1 (2 of 2)`, or `— (0 of 2, 15 min)`."""
+    """The minutes, and how many runs reached the score: `3.1 (2 of 2)`, or `— (0 of 2, 15 min)`."""
     count = f"{len(found.reached)} of {found.runs}"
     if math.isfinite(found.minutes):
         return f"{found.minutes:.1f} ({count})"
@@ -247,7 +247,7 @@ def text(found: Score) -> str:
 
 
 def same_load(some: Iterable[Record], others: Iterable[Record]) -> bool:
-    """Whether runs are comparable: the same machine and cores, and equally busy others."""
+    """Whether runs are comparable: the same machine and cores, and the same load by others."""
     runs = [*some, *others]
     loads = [run["other_cores"] for run in runs]
     places = {json.dumps([run["machine"], run["limit"]["cores"]], sort_keys=True) for run in runs}

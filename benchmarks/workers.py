@@ -167,7 +167,7 @@ def _flops(agent: Any) -> float:
 
 
 def synthetic(dimensions: int, observations: int = 32) -> Any:
-    """A task with so many actions and observations, whose steps cost almost nothing."""
+    """A task with given sizes of actions and observations, whose steps cost almost nothing."""
     import gymnasium as gym
 
     class Synthetic(gym.Env[Any, Any]):

@@ -2,9 +2,9 @@
 
 From the folder `hyperparams` of https://github.com/DLR-RM/rl-baselines3-zoo at commit
 22e3ff2450fd92033f7f032915e1f64894a09584 (2026-04-23): the entries of the -v4 tasks with their
-defaults merged, used here for the -v5 tasks. What is not named is the library's default. Left out
-are the policy's class, which is always `MlpPolicy`, and `n_timesteps`, as no setting depends on it.
-SBX has no settings there; its constructors take the same ones.
+defaults merged, used here for the -v5 tasks. Settings that are not named have the library's
+defaults. Left out are the policy's class, which is always `MlpPolicy`, and `n_timesteps`, as no
+setting depends on it. SBX has no settings there; its constructors take the same ones.
 """
 
 from __future__ import annotations

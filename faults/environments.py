@@ -39,14 +39,14 @@ RAISING = {
     "StepExits": rf"raised {AT} \(SystemExit: 0\)",
     "FirstResetRaises": r"the reset at step 0 raised \(RuntimeError: no robot is plugged in\)",
     "LaterResetRaises": r"the reset after step 104 raised \(RuntimeError: the robot fell off",
-    "MadeOnce": "a new environment was needed at step 64, and making it .*the port is in use",
+    "MadeOnce": "a new environment was needed at step 64, but making it .*the port is in use",
 }
 INTERFACE = {
-    "OldStep": f"returned 4 values {AT}, and {FIVE}",
+    "OldStep": f"returned 4 values {AT}, but {FIVE}",
     "OldReset": r"the reset at step 0 returned an array .*\(observation, info\) is needed",
     "OldPair": r"the reset at step 0 returned an array .*\(observation, info\) is needed",
     "OldSeed": "the reset at step 0 raised .*unexpected keyword argument 'seed'",
-    "StepNone": f"returned None {AT}, and {FIVE}",
+    "StepNone": f"returned None {AT}, but {FIVE}",
 }
 OBSERVATIONS = {
     "ObservationNaN": rf"observation {AT} is not finite \(number 1 is NaN\)",
@@ -86,7 +86,7 @@ WORKING = """
     RewardScalarArray RewardWhole RewardMillion EndNumpy EndArray EndOne EndNone Bandit Unseeded
     Talkative
 """
-BOUNDS = r"raised at step \d+, given an action beyond its bounds \(--clip-actions holds"
+BOUNDS = r"raised at step \d+, given an action beyond its bounds \(--clip-actions keeps"
 FROM_THE_START = "FirstResetRaises OldReset OldPair OldSeed MadeOnce ActionsChecked"
 
 

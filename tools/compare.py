@@ -2,9 +2,9 @@
 
 Every algorithm trains for some iterations on a MuJoCo task in both, with the same seed, and the
 columns of progress.csv are compared, except times. A run directory of the old checkout is also
-resumed by the new one. With `--speed ROUNDS`, both train in turn that often instead, on one core,
-and the ratio of their speeds is printed. Needs only git checkouts; both run in this Python
-environment.
+resumed by the new one. With `--speed ROUNDS`, both train alternately instead, ROUNDS times on
+one core, and the ratio of their speeds is printed. Needs only git checkouts; both run in this
+Python environment.
 """
 
 from __future__ import annotations

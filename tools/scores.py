@@ -75,9 +75,9 @@ def table(runs: list[Path], steps: int | None = None, window: int = 200_000) -> 
 
     Args:
         runs: run directories.
-        steps: ignore what came later.
-        window: final scores are means over the evaluations of the last so many steps, as runs
-            may be evaluated at different intervals.
+        steps: ignore rows after this step.
+        window: final scores are means over the evaluations in this many last steps, as runs may
+            be evaluated at different intervals.
     """
     arms: dict[tuple[str, str], list[Path]] = {}
     for run in runs:
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, nargs="+", help="run directories")
     parser.add_argument("--csv", type=Path, help="write one row per run to this file")
     parser.add_argument("--table", action="store_true", help="print one row per arm")
-    parser.add_argument("--steps", type=int, help="with --table: ignore what came later")
+    parser.add_argument("--steps", type=int, help="with --table: ignore rows after this step")
     parser.add_argument("--window", type=int, default=200_000, help="steps of the final scores")
     options = parser.parse_args()
     try:
