@@ -15,7 +15,7 @@ from faults import damage, disks, kills
 from faults.__main__ import markdown
 from faults.outcome import Outcome, litter
 from faults.short import FAMILIES, train
-from tests.run.test_resume import untimed
+from tests.support.runs import untimed
 
 
 @pytest.mark.parametrize("family", kills.FAMILIES)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from disc import ACKTR, DDPG, PPO, PPOAMBER, SAC, SQL, TD3, TRPO, DiscError, TrustPCL
+from disc import PPO, PPOAMBER, SAC, DiscError
 from disc.learning import minibatch
 from disc.learning.networks import forward
 from disc.learning.normalize import observations, scale
@@ -220,24 +220,3 @@ def test_amber_with_one_batch_equals_ppo_bit_for_bit() -> None:
     timeless = [{k: v for k, v in agent.metrics[-1].items() if not k.startswith("time/")}
                 for agent in (ppo, amber)]  # fmt: skip
     assert timeless[0] == timeless[1]
-
-
-@pytest.mark.parametrize(
-    ("kind", "own"),
-    [
-        (TRPO, "is/kl train/step_fraction train/improvement"),
-        (ACKTR, "is/kl train/nu train/value_nu train/step_size"),
-        (TrustPCL, "is/kl train/lambda train/lambda_goal train/residual train/residual_clipped"),
-        (DDPG, "train/q train/parameter_noise train/noise_distance"),
-        (TD3, "train/q"),
-        (SAC, "train/q train/entropy train/temperature"),
-        (SQL, "train/q train/soft_value train/action_spread"),
-    ],
-)
-def test_other_algorithms_record_their_metrics(kind: type[Agent], own: str) -> None:
-    row = small(kind, "Hopper-v5").learn(512, **QUIET).metrics[-1]
-    shared = "train/objective train/value_loss time/sampling time/updating"
-    if kind in (TRPO, ACKTR, TrustPCL):
-        shared += " train/entropy train/std train/explained_variance"
-    assert {*own.split(), *shared.split()} <= set(row)
-    assert np.isfinite(list(row.values())).all()

@@ -14,29 +14,8 @@ import disc
 from disc import DISC, PPO, SAC, DiscError
 from disc.cli import main
 from disc.policy import file as policy_file
-from disc.run.agent import AGENTS, Agent
 from tests.support import environments as probes
 from tests.support.small import QUIET, small
-
-
-@pytest.mark.parametrize("kind", list(AGENTS.values()))
-def test_saved_agent_acts_the_same_and_can_continue_training(
-    kind: type[Agent], tmp_path: Path
-) -> None:
-    agent = small(kind, "Hopper-v5").learn(512, **QUIET)
-    agent.save(tmp_path / "hopper.disc")
-    x = np.random.default_rng(0).standard_normal((4, 11))
-    loaded = kind.load(tmp_path / "hopper.disc")
-    actions = []
-    for acting in (agent.policy, loaded.policy, disc.load(tmp_path / "hopper.disc")):
-        acting.seed(0)  # SQL always samples
-        actions.append((acting.predict(x)[0], acting.predict(x, deterministic=False)[0]))
-    np.testing.assert_array_equal(actions[0], actions[1])
-    np.testing.assert_array_equal(actions[0], actions[2])
-    assert loaded.config == agent.config
-    loaded.learn(256, **QUIET)
-    with pytest.raises(DiscError, match=f"a policy of {kind.algorithm.NAME}"):
-        (PPO if kind is DISC else DISC).load(tmp_path / "hopper.disc")
 
 
 def test_acting_needs_no_jax(tmp_path: Path) -> None:

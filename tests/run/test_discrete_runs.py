@@ -14,9 +14,9 @@ from disc import DiscError, resume
 from disc.algos import ALGORITHMS
 from disc.run import log
 from disc.run.agent import AGENTS, Agent
-from tests.run.test_resume import PLAN, assert_same_run
 from tests.support import environments as probes
 from tests.support.compare import assert_equal_trees
+from tests.support.runs import PLAN, assert_same_run
 from tests.support.small import PPO, QUIET, SMALL
 
 ABLE = [name for name, algorithm in ALGORITHMS.items() if algorithm.Config.discrete_actions]
