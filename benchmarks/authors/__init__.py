@@ -1,0 +1,1 @@
+"""The authors' own DISC on today's environments, evaluated as ours is."""
