@@ -19,6 +19,7 @@ FIX = "fix the environment (`disc check` tries it)"
 RESUME = ", then resume from the last checkpoint with `disc resume`"
 TOO_LARGE = "the weights of the policy are too large: train with a smaller step size"
 STEP = "observation, reward, terminated, truncated, info"
+UNREADABLE = "the environment returned something {at} that can't be read"
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -94,7 +95,7 @@ def step(env: gym.Env[Any, Any], action: Any, layout: Layout) -> tuple[Any, floa
             return observation, reward, bool(terminated), bool(truncated)
     except Exception:
         pass  # `_fault` finds the cause
-    raise Misbehaved(_fault(result, layout))
+    raise Misbehaved(_fault(result, layout) or UNREADABLE)
 
 
 def number(reward: Any) -> float:
@@ -118,8 +119,8 @@ def first_nonfinite(observations: Any, layout: Layout) -> tuple[int, str] | None
     return row, f"the observation {{at}} {_not_finite(observations[row], layout)}"
 
 
-def _fault(result: Any, layout: Layout) -> str:
-    """What is wrong with the result of a step."""
+def _fault(result: Any, layout: Layout) -> str | None:
+    """What is wrong with the result of a step, if it can be found."""
     if not isinstance(result, tuple | list) or len(result) != 5:
         return f"the environment returned {_named(result)} {{at}}, but five are needed: {STEP}"
     observation, reward, *ends, _ = result
@@ -138,7 +139,7 @@ def _fault(result: Any, layout: Layout) -> str:
             bool(end)
         except Exception:
             return f"{name} {{at}} is {_named(end)}, not True or False"
-    return "the environment returned something {at} that can't be read"
+    return None
 
 
 def _check(observation: Any, layout: Layout) -> None:
@@ -236,7 +237,7 @@ def step_vector(env: Any, actions: Any, layout: Layout) -> tuple[Any, Any, Any, 
     except RAISED as raised:
         raise Misbehaved(f"the environment raised {{at}} ({summary(raised)})") from raised
     if not isinstance(result, tuple | list) or len(result) != 5:
-        raise Misbehaved(_fault(result, layout))
+        raise Misbehaved(_fault(result, layout) or UNREADABLE)
     count, info = env.num_envs, result[4]
     try:
         observations, rewards, terminated, truncated = map(np.asarray, result[:4])
@@ -251,6 +252,6 @@ def step_vector(env: Any, actions: Any, layout: Layout) -> tuple[Any, Any, Any, 
             own = (*(values[e] for values in result[:4]), {})
         except Exception:
             break
-        if not (what := _fault(own, layout)).endswith("can't be read"):
+        if what := _fault(own, layout):
             raise Misbehaved(f"{what} in environment {e}")
     raise Misbehaved(f"the environment returned something {{at}} that is not {count} of {STEP}")

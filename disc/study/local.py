@@ -17,7 +17,7 @@ from filelock import lock_descriptor
 
 from disc import storage
 from disc.run import log as run_log
-from disc.study.sweep import LOCKED, LOGS, Job, Status, cli_args
+from disc.study.sweep import LOGS, Job, Locked, Status, cli_args
 from disc.types import DiscError
 
 ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -63,7 +63,7 @@ def claim(log: IO[str], directory: Path) -> None:
     The lock of the run directory remains.
 
     Raises:
-        DiscError: a process of another sweep holds the lock.
+        Locked: a process of another sweep holds the lock.
     """
     if os.name == "nt":
         return
@@ -72,7 +72,7 @@ def claim(log: IO[str], directory: Path) -> None:
     except OSError:
         return  # a file system without locks
     if not taken:
-        raise DiscError(f"{directory}: {LOCKED}")
+        raise Locked(f"{directory}: is locked by another sweep.")
 
 
 def launch(cli_args: list[str], log: IO[str]) -> subprocess.Popen[bytes]:

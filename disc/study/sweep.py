@@ -25,8 +25,11 @@ from disc.types import DiscError
 
 LOGS = "logs"  # within a sweep's directory: the output of its processes
 PAUSE = 0.5  # seconds between checks of the processes
-LOCKED = "is locked by another sweep."  # the end of the reason why a cell could not start
 PATIENCE = 300.0  # seconds for a stopped process to finish its iteration and save
+
+
+class Locked(DiscError):
+    """A cell can't start, as another sweep runs it."""
 
 
 class Status(NamedTuple):
@@ -148,7 +151,8 @@ class Board:
     done: list[Status] = field(default_factory=list)
     running: list[tuple[Status, Job, float]] = field(default_factory=list)  # with start time
     waiting: list[Status] = field(default_factory=list)
-    failed: dict[Cell, str] = field(default_factory=dict)
+    failed: dict[Cell, str] = field(default_factory=dict)  # with the reason
+    locked: set[Cell] = field(default_factory=set)  # failed, as another sweep ran them
     stopping: bool = False
     note: str = ""  # shown instead of the counts, if more runs will follow
 
@@ -231,6 +235,8 @@ def _start(root: Path, board: Board, backend: Backend) -> None:
             board.running.append((here, backend.start(root, here), time.monotonic()))
         except (DiscError, OSError) as error:
             board.failed[cell] = str(error)
+            if isinstance(error, Locked):
+                board.locked.add(cell)
 
 
 def _collect(root: Path, board: Board, tries: dict[Cell, int], retries: int) -> None:

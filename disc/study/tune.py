@@ -249,8 +249,8 @@ class Driver:
 
     def more(self, board: Board) -> list[Status]:
         """The cells to run next, for `sweep.run`."""
-        for cell in [x for x, why in board.failed.items() if why.endswith(sweep.LOCKED)]:
-            del board.failed[cell]  # of a process that is ending; tried again
+        while board.locked:  # by a process that is ending
+            del board.failed[board.locked.pop()]  # tried again
         new: list[Cell] = []
         while True:
             while len(self.trials) < self.tuning.trials and self._open < self.parallel:

@@ -352,7 +352,7 @@ def test_run_that_is_still_locked_is_tried_again(tuning: Tuning, tmp_path: Path)
     journal = open_journal(tuning, tmp_path)
     driver = Driver(tuning, tmp_path, journal, 1, lambda line: None)
     first, _ = driver.more(Board(0))
-    board = Board(2, failed={first.cell: f"x: {sweep.LOCKED}"})
+    board = Board(2, failed={first.cell: "is locked"}, locked={first.cell})
     assert first.cell in [status.cell for status in driver.more(board)]
     assert driver.trials[0].outcome is None
     journal.close()
