@@ -153,6 +153,11 @@ def check(source: Path) -> None:
         sys.exit(f"{source}: is at commit {found[:7]}, not {COMMIT[:7]}.")
 
 
+def _portable(argument: str) -> str:
+    """An argument without folders that only this machine has."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
+
+
 def main() -> None:
     """Train with the paper's settings, and write the run."""
     parser = argparse.ArgumentParser(
@@ -186,7 +191,7 @@ def main() -> None:
         "versions": {**host.versions(), "tensorflow": tf.__version__},
         "commit": host.commit(),
         "machine": host.facts(),
-        "command": ["python", "-m", "benchmarks.authors", *sys.argv[1:]],
+        "command": ["python", "-m", "benchmarks.authors", *map(_portable, sys.argv[1:])],
     }
     (task.out / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
