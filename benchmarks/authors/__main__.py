@@ -35,6 +35,7 @@ from disc.policy.policies import Gaussian
 from disc.run.log import ProgressFile
 
 COMMIT = "5730869092bc0a1fa33cc9c2a85cb24bbbd47b2b"
+NEEDED = "tensorflow-cpu joblib scipy 'numpy<2.4'"
 COLUMNS = {  # theirs: ours
     "total_timesteps": "step",
     "eprewmean": "train/return",
@@ -143,14 +144,15 @@ class Recorder:
         return copied
 
 
-def check(source: Path) -> None:
-    """Exit unless it is a checkout of the commit that was tried."""
+def check(source: Path) -> str | None:
+    """What is wrong, unless it is a checkout of the commit that was tried."""
     if not (source / "baselines" / "DISC" / "DISC.py").exists():
-        sys.exit(f"{source}: is not a checkout of the authors' code.")
+        return f"{source}: is not a checkout of the authors' code."
     command = ["git", "-C", str(source), "rev-parse", "HEAD"]
     found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     if found and found != COMMIT:
-        sys.exit(f"{source}: is at commit {found[:7]}, not {COMMIT[:7]}.")
+        return f"{source}: is at commit {found[:7]}, not {COMMIT[:7]}."
+    return None
 
 
 def _portable(argument: str) -> str:
@@ -172,14 +174,20 @@ def main() -> None:
     parser.add_argument("--eval-every", type=int, default=20_000)
     parser.add_argument("--out", type=Path, required=True, help="the run's new directory")
     task = parser.parse_args()
-    check(task.source)
+    if wrong := check(task.source):
+        parser.error(wrong)
     if task.out.exists():
-        sys.exit(f"{task.out}: already exists.")
+        parser.error(f"{task.out}: already exists.")
+    if min(task.steps, task.eval_every) < 1 or task.seed < 0:
+        parser.error("--steps and --eval-every must be at least 1, and --seed at least 0.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    tf = stand_ins.install()
     sys.path.insert(0, str(task.source.resolve()))
-    from baselines import logger
-    from baselines.DISC import DISC
+    try:
+        tf = stand_ins.install()
+        from baselines import logger
+        from baselines.DISC import DISC
+    except ImportError as error:
+        parser.error(f"{error}; pip install {NEEDED}.")
 
     task.out.mkdir(parents=True)
     about = {
