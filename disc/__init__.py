@@ -7,7 +7,7 @@
     action, _ = agent.predict(observation)
 
 `__all__` is the public interface; everything else may move. Names are imported when they are
-first used: `disc.load` and acting need numpy only, learning imports JAX.
+first used: loading a policy and acting need only numpy, learning imports JAX.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
             message = f"disc.{name} needs the whole package: pip install disc-rl"
             raise ImportError(message, name="disc") from None
         agent = None
-    if agent is not None:  # perhaps of another package
+    if agent is not None:  # perhaps from another package
         return agent
     raise AttributeError(f"module 'disc' has no attribute {name!r}")
 

@@ -11,7 +11,7 @@ def main() -> None:
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False if it is ignored
     if heard:
         signal.signal(signal.SIGINT, _end)
-    gc.disable()  # imports leave no garbage to look for
+    gc.disable()  # imports leave no garbage to collect
     from disc.cli import main as cli_main
 
     gc.freeze()  # the collector skips what they allocated

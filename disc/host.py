@@ -16,7 +16,7 @@ from disc._version import __version__
 from disc.types import DiscError
 
 MOST_MAPS = 16_000
-"""With more memory maps, a process discards compiled programs. This is enough for about 25
+"""With more memory maps than this, a process discards compiled programs. It is enough for about 25
 different agents, in about 0.7 GB. Linux allows 65,530 maps, beyond which XLA aborts."""
 
 

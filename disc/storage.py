@@ -22,7 +22,7 @@ TYPES = {
 """The safetensors names of numpy types."""
 NAMES = {np.dtype(kind): name for name, kind in TYPES.items()}
 LARGE = 10**8
-"""Files with more bytes are compared with the memory before they are read."""
+"""Larger files are compared with the available memory before they are read."""
 
 
 class DamagedError(DiscError):
@@ -134,7 +134,7 @@ def _check_size(path: Path, mapped: bool) -> None:
     most = host.total_memory() if mapped else host.available_memory()  # it was once created in it
     if most is not None and size > most:
         raise DiscError(
-            f"{path}: needs {host.size(size)}, but there are only {host.size(most)} of memory."
+            f"{path}: needs {host.size(size)}, but there is only {host.size(most)} of memory."
         )
 
 

@@ -7,7 +7,7 @@ an action, N the steps in a batch, L the replay length and E the number of envir
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, SupportsFloat
 
 import numpy as np
@@ -30,6 +30,12 @@ def printable(text: str, most: int = LONGEST) -> str:
         return text
     shown = (x if x.isprintable() else x.encode("unicode_escape").decode() for x in text)
     return "".join(shown)
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names in a sentence: "a, b and c"."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 class DiscError(Exception):
@@ -61,7 +67,7 @@ class Choices(NamedTuple):
         """The actions that environments take: indices (B, D) → (B, *shape).
 
         Raises:
-            NonFiniteAction: an index is NaN, as the outputs of the network were not finite.
+            NonFiniteAction: an index is NaN because the outputs of the network were not finite.
         """
         if not math.isfinite(index.sum()):
             raise NonFiniteAction("the action is not finite: the policy or its observation is not.")

@@ -1,8 +1,8 @@
-"""An algorithm of your own in one file: PPO whose advantages are signs.
+"""Your own algorithm in one file: PPO with advantages reduced to their signs.
 
     python plugin.py
 
-A package with the entry point `disc.algorithms` is found by `disc train --algo` as well
+With the entry point `disc.algorithms`, a package also works with `disc train --algo`
 (CONTRIBUTING.md).
 """
 
@@ -34,7 +34,7 @@ def update(config, state, threads):
 
 
 def policy_loss(config, policy, rows, coefficients):
-    """PPO's loss of rows whose advantages are ±magnitude; padding stays 0."""
+    """PPO's loss on rows whose advantages are ±magnitude; padding stays 0."""
     signs = config.magnitude * jnp.sign(rows.advantage)
     return ppo.policy_loss(config, policy, rows._replace(advantage=signs), coefficients)
 

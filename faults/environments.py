@@ -39,7 +39,7 @@ RAISING = {
     "StepExits": rf"raised {AT} \(SystemExit: 0\)",
     "FirstResetRaises": r"the reset at step 0 raised \(RuntimeError: no robot is plugged in\)",
     "LaterResetRaises": r"the reset after step 104 raised \(RuntimeError: the robot fell off",
-    "MadeOnce": "a new environment was needed at step 64, but making it .*the port is in use",
+    "MadeOnce": "a new environment was needed at step 64, but creating it .*the port is in use",
 }
 INTERFACE = {
     "OldStep": f"returned 4 values {AT}, but {FIVE}",

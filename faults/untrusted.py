@@ -250,7 +250,8 @@ def changed_checkpoints(run: Path, rng: np.random.Generator, count: int) -> Iter
 
 def go_on(run: Path) -> None:
     """Do everything that `disc.resume` does before training."""
-    training, _, directory = resume.open_run(run, 10**6, None, 1, None, None, lambda *_: None)
+    overrides = resume.Overrides(steps=10**6, threads=1)
+    training, _, directory = resume.open_run(run, overrides, lambda *_: None)
     try:
         able(training)
     finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -11,7 +13,8 @@ import matplotlib
 import pytest
 
 from disc.algos import ALGORITHMS
-from tests.cli.test_main import run
+from tests.support import markdown
+from tests.support.command import run
 
 FOLDER = Path(__file__).parents[1] / "examples"
 
@@ -50,6 +53,29 @@ def test_study_is_run_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_plugin_is_registered_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example(monkeypatch, "plugin.py", "--steps", 2048, "--out", tmp_path / "run")
     assert json.loads((tmp_path / "run/config.json").read_text())["algorithm"] == "sign-ppo"
+
+
+def test_algorithm_on_the_data_flow_page_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ((name, code),) = markdown.files("docs/data-flow.md").items()
+    (tmp_path / name).write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    (use,) = (x for x in markdown.python("docs/data-flow.md") if "disc.register" in x)
+    assert "learn(100_000)" in use
+    names: dict[str, object] = {}
+    exec(use.replace("100_000", "2048"), names)
+    assert names["agent"].metrics[0]["is/clipped_dimensions"] > 0.0
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/data-flow.md"])
+def test_api_page_names_the_modules_that_algorithms_import(page: str) -> None:
+    listed = re.findall(r"^\| `(disc\.[\w.]+)`", (FOLDER.parent / "docs/api.md").read_text(), re.M)
+    (code,) = (x for name, x in markdown.files(page).items() if name.endswith(".py"))
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("disc."):
+            inner = {f"{node.module}.{x.name}" for x in node.names}
+            assert node.module in listed or inner <= set(listed)
 
 
 def test_discrete_task_keeps_its_best_policy(

@@ -22,67 +22,31 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import disc
+from tests.support import markdown
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "disc", "robot")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "src", "build", "*.egg-info")
 
-PLUGIN = {
-    "theirs.py": '''"""PPO with a bonus for entropy."""
-
-from dataclasses import dataclass
-
-from disc.algos import ppo
-from disc.algos.ppo import State, act, explore, init, observe
-from disc.learning import actor_critic
-
-NAME, AGENT = "theirs", "Theirs"
-
-
-@dataclass(frozen=True)
-class Config(ppo.Config):
-    """Options of theirs."""
-
-    bonus: float = 0.01
-    """Factor of the entropy."""
-
-
-def update(config, state, threads):
-    return actor_critic.improve(config, state, threads, ppo.estimate, policy_loss)
-
-
-def policy_loss(config, policy, rows, coefficients):
-    parts = ppo.policy_loss(config, policy, rows, coefficients)
-    return parts._replace(penalty=-config.bonus * policy.log_std.sum())
-''',
-    "theirs-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    "theirs-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n",
-    "theirs-1.0.dist-info/entry_points.txt": (
-        "[disc.algorithms]\ntheirs = theirs\nbroken = theirs:missing\n"
-    ),
-    "theirs-1.0.dist-info/RECORD": "",
-}
 TRAIN = """
 from pathlib import Path
 import disc
 from disc.cli.main import main
-from disc.run.agent import AGENTS
 
 print(disc.__file__)
 small = "--threads 1 --horizon 256 --gradient-steps 4 --epochs 2 --widths 8 --eval-episodes 1"
 for seed in ("0", "1"):
-    main(["train", "Pendulum-v1", "--algo", "theirs", "--bonus", "0.1", "--steps", "512",
+    main(["train", "Pendulum-v1", "--algo", "ppo-kl", "--beta", "0.1", "--steps", "512",
           "--anneal-steps", "1024", "--seed", seed, "--out", f"runs/{seed}", *small.split()])
 main(["resume", "runs/0", "--steps", "1024"])
-main(["train", "Pendulum-v1", "--algo", "theirs", "--bonus", "0.1", "--steps", "1024",
+main(["train", "Pendulum-v1", "--algo", "ppo-kl", "--beta", "0.1", "--steps", "1024",
       "--anneal-steps", "1024", "--out", "whole", *small.split()])
 resumed, whole = disc.load("runs/0"), disc.load("whole")
 assert all((a == b).all() for a, b in zip(resumed.weights, whole.weights))
-assert AGENTS["theirs"].load("whole").config.bonus == 0.1
-assert disc.Theirs is AGENTS["theirs"]
+assert disc.PPOKL.load("whole").config.beta == 0.1
 main(["list"])
 main(["report", "runs"])
-assert "theirs" in Path("runs/report.html").read_text()
+assert "ppo-kl" in Path("runs/report.html").read_text()
 """
 ACT = """
 import sys, numpy as np, disc
@@ -153,6 +117,15 @@ def sources(folder: Path) -> Path:
     return folder
 
 
+def plugin(folder: Path) -> Path:
+    """The package in CONTRIBUTING.md, with a second entry point, which is broken."""
+    folder.mkdir()
+    for name, text in markdown.files("CONTRIBUTING.md").items():
+        entry = 'ppo-kl = "ppo_kl"\n'
+        (folder / name).write_text(text.replace(entry, f'{entry}broken = "ppo_kl:missing"\n'))
+    return folder
+
+
 def files_of_package() -> Iterator[str]:
     for path in (ROOT / "disc").rglob("*"):
         if path.is_file() and path.suffix != ".pyc":
@@ -163,19 +136,14 @@ def test_wheel_trains_reports_and_finds_algorithms_of_other_packages(tmp_path: P
     (tmp_path / "sources").mkdir()
     wheel = build(sources(tmp_path / "sources"))
     assert {x for x in contents(wheel) if ".dist-info/" not in x} == set(files_of_package())
-    theirs = tmp_path / "theirs-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(theirs, "w") as archive:
-        for name, text in PLUGIN.items():
-            archive.writestr(name, text)
-
     here = Environment(tmp_path / "venv")
-    here.install("--no-deps", wheel, theirs)
+    here.install("--no-deps", wheel, _build(plugin(tmp_path / "ppo_kl"), "wheel"))
     # After pip, which would take an installed disc-rl for its own: first what the environment has,
     # then the dependencies, from this environment.
     (here.site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     done = run(here.bin / "python", "-c", TRAIN, cwd=tmp_path)
     assert done.stdout.startswith(str(here.site / "disc"))
-    assert "PPO with a bonus for entropy." in done.stdout
+    assert "PPO with a fixed KL penalty" in done.stdout
     assert "table1" in done.stdout
     assert "broken" in done.stderr  # a warning, and the others still work
 

@@ -8,7 +8,7 @@ from importlib import metadata
 
 from disc.algos import acktr, ddpg, disc, ppo, ppo_amber, sac, sql, td3, trpo, trust_pcl
 from disc.learning.algorithm import Algorithm
-from disc.types import DiscError, Spec
+from disc.types import DiscError, Spec, joined
 
 ENTRY_POINTS = "disc.algorithms"
 """The entry-point group with which installed packages add algorithms."""
@@ -66,7 +66,8 @@ class Registry(Mapping[str, Algorithm]):
         return len(self._complete_with_installed())
 
 
-ALGORITHMS = Registry(disc, ppo, ppo_amber, trpo, acktr, trust_pcl, ddpg, td3, sac, sql)
+BUILT_IN = (disc, ppo, ppo_amber, trpo, acktr, trust_pcl, ddpg, td3, sac, sql)
+ALGORITHMS = Registry(*BUILT_IN)
 register = ALGORITHMS.register
 
 
@@ -74,12 +75,12 @@ def check_actions(algorithm: Algorithm, spec: Spec, env: str) -> None:
     """Check that an algorithm can learn the actions of an environment.
 
     Raises:
-        DiscError: it can't; names the algorithms that can.
+        DiscError: it can't; the message names the algorithms that can.
     """
     if spec.choices is None or algorithm.Config.discrete_actions:
         return
-    *most, last = (x.NAME for x in ALGORITHMS.values() if x.Config.discrete_actions)
+    able = joined(name for name, x in ALGORITHMS.items() if x.Config.discrete_actions)
     raise DiscError(
         f"{env}: has discrete actions, but {algorithm.NAME} needs continuous ones (a float Box); "
-        f"{', '.join(most)} and {last} can learn discrete actions."
+        f"{able} can learn discrete actions."
     )

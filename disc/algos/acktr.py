@@ -15,11 +15,12 @@ from disc.algos.ppo import estimate
 from disc.equations import distributions
 from disc.learning import actor_critic, kfac, memory, minibatch, networks
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
-from disc.learning.config import Checker, GaussianConfig
+from disc.learning.config import GaussianConfig
 from disc.learning.distribution import GaussianPolicy
 from disc.learning.minibatch import Rows
 from disc.learning.networks import MLP
 from disc.learning.optim import Learner
+from disc.options import Checker
 from disc.types import Metrics, Spec
 
 __all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]

@@ -9,18 +9,19 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from disc.learning import device, networks, normalize, off_policy, optim
-from disc.learning.config import Checker, OffPolicyConfig
+from disc.learning.config import OffPolicyConfig
 from disc.learning.networks import Layers, Linear, NormalizedLinear
 from disc.learning.normalize import Scale
 from disc.learning.off_policy import ADAM_EPSILON, Batch, Bounds, Means, OffPolicy, Targets
 from disc.learning.replay import TransitionReplay
+from disc.options import Checker
 from disc.policy.exploration import Perturbed
 from disc.policy.policies import Deterministic
 from disc.types import Actor, Measured, Rollout, Spec
@@ -36,6 +37,8 @@ HEAD_BOUND = 3e-3  # of the last layers' initial weights (original)
 class Config(OffPolicyConfig):
     """Options of DDPG."""
 
+    normalizes_observations: ClassVar[bool] = True
+
     widths: tuple[int, ...] = (64, 64)
     """Hidden layer sizes of both networks (published code)."""
     steps_per_update: int = 100
@@ -43,7 +46,7 @@ class Config(OffPolicyConfig):
     updates_per_step: float = 0.5
     """Gradient steps per environment step (published code)."""
     random_steps: int | None = 0
-    """Steps at the start with uniformly random actions and no updates (published code: none)."""
+    """Initial steps with uniformly random actions and no updates (published code: none)."""
     batch_size: int = 64
     """Transitions per gradient step (original)."""
     policy_learning_rate: float = 1e-4
@@ -82,7 +85,7 @@ class Learned(NamedTuple):
     targets: Targets
 
     def at(self, policy: Layers, value: tuple[Layers, ...]) -> Learned:
-        """The initial state with these parameters of another run, also for the targets."""
+        """This initial state with the parameters of another run, targets included."""
         return Learned(*off_policy.rest(policy, value))
 
 
@@ -114,11 +117,6 @@ def normalized(layers: tuple[Linear, ...]) -> Layers:
         for layer in layers[:-1]
     )
     return (*hidden, layers[-1])
-
-
-def act(config: Config, spec: Spec, state: State) -> Deterministic:
-    """The current policy, without noise."""
-    return Deterministic(**_policy_fields(spec, state))
 
 
 def explore(config: Config, spec: Spec, state: State) -> Actor:
@@ -159,6 +157,11 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Measured]
     spread = adapt(state.spread, float(distance), config.parameter_noise)
     noise = {"train/parameter_noise": state.spread, "train/noise_distance": float(distance)}
     return dataclasses.replace(state, key=key, spread=spread), {**metrics, **noise}
+
+
+def act(config: Config, spec: Spec, state: State) -> Deterministic:
+    """The current policy, without noise."""
+    return Deterministic(**_policy_fields(spec, state))
 
 
 def learn(

@@ -12,12 +12,13 @@ from disc.algos.ppo import policy_loss
 from disc.equations import advantages, importance
 from disc.learning import actor_critic, snapshot
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
-from disc.learning.config import BatchConfig, Checker
+from disc.learning.config import BatchConfig
 from disc.learning.distribution import Policy
 from disc.learning.networks import MLP
 from disc.learning.normalize import Scale
 from disc.learning.replay import BatchReplay
 from disc.learning.snapshot import Estimate
+from disc.options import Checker
 from disc.types import Metrics, Spec
 
 __all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]

@@ -15,10 +15,11 @@ import jax.numpy as jnp
 
 from disc.equations import distributions
 from disc.learning import device, networks, off_policy, optim
-from disc.learning.config import Checker, OffPolicyConfig
+from disc.learning.config import OffPolicyConfig
 from disc.learning.networks import MLP
 from disc.learning.normalize import Scale
 from disc.learning.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, observe
+from disc.options import Checker
 from disc.policy.policies import LOG_STD_RANGE, Squashed
 from disc.types import Actor, Measured, Spec
 
@@ -83,7 +84,7 @@ class Learned(NamedTuple):
     target: Any  # of V in the 2018 form, else of the twin Q
 
     def at(self, policy: MLP, value: Critics, temperature: jax.Array) -> Learned:
-        """The initial state with these parameters of another run, also for the targets."""
+        """This initial state with the parameters of another run, targets included."""
         return rest(policy, value, temperature)
 
 
@@ -107,11 +108,6 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     return State(**off_policy.init(config, spec, num_envs, seed, learned))
 
 
-def act(config: Config, spec: Spec, state: State) -> Squashed:
-    """The current policy."""
-    return Squashed(**off_policy.policy_fields(spec, state, state.policy.parameters))
-
-
 def explore(config: Config, spec: Spec, state: State) -> Actor:
     """The behaviour policy of the next steps: random at first, then the current one."""
     return off_policy.explore(act, config, spec, state)
@@ -120,6 +116,11 @@ def explore(config: Config, spec: Spec, state: State) -> Actor:
 def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
     """All gradient steps of an update."""
     return off_policy.improve(config, state, learn)
+
+
+def act(config: Config, spec: Spec, state: State) -> Squashed:
+    """The current policy."""
+    return Squashed(**off_policy.policy_fields(spec, state, state.policy.parameters))
 
 
 def learn(

@@ -15,10 +15,11 @@ import numpy as np
 
 from disc.equations import stein
 from disc.learning import device, networks, off_policy, optim
-from disc.learning.config import Checker, OffPolicyConfig
+from disc.learning.config import OffPolicyConfig
 from disc.learning.networks import MLP
 from disc.learning.normalize import Scale
 from disc.learning.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, observe
+from disc.options import Checker
 from disc.policy.policies import Sampler
 from disc.types import Actor, Measured, Spec
 
@@ -53,9 +54,9 @@ class Config(OffPolicyConfig):
     value_particles: int = 16
     """Uniform actions from which the soft value is estimated (published code)."""
     fixed_particles: int = 8
-    """Actions of the policy at which Q is differentiated (published code: 16 in all, in halves)."""
+    """Actions of the policy at which Q is differentiated (published code: half of 16)."""
     moved_particles: int = 8
-    """Actions of the policy that are updated (published code: 16 in all, in halves)."""
+    """Actions of the policy that are updated (published code: half of 16)."""
     target_interval: int = 1000
     """Gradient steps between copies of the critics to their targets (published code)."""
 
@@ -92,7 +93,7 @@ class Learned(NamedTuple):
     updates: jax.Array  # () int32, gradient steps
 
     def at(self, policy: MLP, value: tuple[MLP, MLP]) -> Learned:
-        """The initial state with these parameters of another run, also for the targets."""
+        """This initial state with the parameters of another run, targets included."""
         return rest(policy, value)
 
 
@@ -114,11 +115,6 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     return State(**off_policy.init(config, spec, num_envs, seed, learned))
 
 
-def act(config: Config, spec: Spec, state: State) -> Sampler:
-    """The current policy; it always samples."""
-    return Sampler(**off_policy.policy_fields(spec, state, state.policy.parameters))
-
-
 def explore(config: Config, spec: Spec, state: State) -> Actor:
     """The behaviour policy of the next steps: random at first, then the current one."""
     return off_policy.explore(act, config, spec, state)
@@ -127,6 +123,11 @@ def explore(config: Config, spec: Spec, state: State) -> Actor:
 def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
     """All gradient steps of an update."""
     return off_policy.improve(config, state, learn)
+
+
+def act(config: Config, spec: Spec, state: State) -> Sampler:
+    """The current policy; it always samples."""
+    return Sampler(**off_policy.policy_fields(spec, state, state.policy.parameters))
 
 
 def learn(

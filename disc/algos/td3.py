@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from disc.learning import device, networks, off_policy, optim
-from disc.learning.config import Checker, OffPolicyConfig
+from disc.learning.config import OffPolicyConfig
 from disc.learning.networks import MLP
 from disc.learning.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, Targets, observe
+from disc.options import Checker
 from disc.policy.policies import Deterministic
 from disc.types import Actor, Measured, Spec
 
@@ -69,7 +70,7 @@ class Learned(NamedTuple):
     updates: jax.Array  # () int32, gradient steps of the critics
 
     def at(self, policy: MLP, value: tuple[MLP, ...]) -> Learned:
-        """The initial state with these parameters of another run, also for the targets."""
+        """This initial state with the parameters of another run, targets included."""
         return Learned(*off_policy.rest(policy, value), device.zeros(dtype=np.int32))
 
 
@@ -87,12 +88,6 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     return State(**off_policy.init(config, spec, num_envs, seed, learned))
 
 
-def act(config: Config, spec: Spec, state: State) -> Deterministic:
-    """The current policy."""
-    fields = off_policy.policy_fields(spec, state, state.policy.parameters)
-    return Deterministic(**fields, exploration=config.exploration)
-
-
 def explore(config: Config, spec: Spec, state: State) -> Actor:
     """The behaviour policy of the next steps: random at first, then the current one."""
     return off_policy.explore(act, config, spec, state)
@@ -101,6 +96,12 @@ def explore(config: Config, spec: Spec, state: State) -> Actor:
 def update(config: Config, state: State, threads: int) -> tuple[State, Measured]:
     """All gradient steps of an update; every `policy_delay`-th also updates the policy."""
     return off_policy.improve_delayed(config, state, move_critics, move_policy)
+
+
+def act(config: Config, spec: Spec, state: State) -> Deterministic:
+    """The current policy."""
+    fields = off_policy.policy_fields(spec, state, state.policy.parameters)
+    return Deterministic(**fields, exploration=config.exploration)
 
 
 def move_critics(

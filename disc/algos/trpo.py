@@ -18,10 +18,11 @@ from disc.algos.ppo import estimate
 from disc.equations import clipping, distributions
 from disc.learning import actor_critic, minibatch, networks, optim
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
-from disc.learning.config import Checker, GaussianConfig
+from disc.learning.config import GaussianConfig
 from disc.learning.distribution import GaussianPolicy
 from disc.learning.minibatch import Parts, Rows
 from disc.learning.networks import MLP
+from disc.options import Checker
 from disc.types import Metrics, Spec
 
 __all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
@@ -191,7 +192,7 @@ def line_search(
     kl_limit: float,
     steps: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """The longest of full, full/2, full/4, … that is not worse and within the limit.
+    """The longest of full, full/2, full/4, … that does not lower the objective or exceed the limit.
 
     Args:
         judge: θ ↦ (objective to maximise, KL).

@@ -2,7 +2,7 @@
 
 The policy and the value network are trained together until every stored path of d steps is
 consistent: the value at its start equals the rewards along it, minus λ times the divergence of the
-policy from its past, plus the value at its end.
+policy from its lagging copy, plus the value at its end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +22,12 @@ from disc.equations import distributions, path_consistency
 from disc.learning import actor_critic, device, memory, networks, normalize, optim
 from disc.learning import replay as replays
 from disc.learning.actor_critic import Networks
-from disc.learning.config import Checker, GaussianConfig
+from disc.learning.config import GaussianConfig
 from disc.learning.distribution import GaussianPolicy
 from disc.learning.networks import MLP
 from disc.learning.normalize import Normalizer
 from disc.learning.replay import ChunkReplay
+from disc.options import Checker
 from disc.policy.policies import Categorical, Gaussian
 from disc.types import Floats, Metrics, Rollout, Spec
 
@@ -42,6 +43,9 @@ FIRST_LAMBDA = 500.0  # target of λ until 9 episodes have ended (published code
 @dataclass(frozen=True)
 class Config(GaussianConfig):
     """Options of Trust-PCL."""
+
+    normalizes_observations: ClassVar[bool] = False
+    normalizes_rewards: ClassVar[bool] = False
 
     horizon: int = 1000
     """N: environment steps between updates, over all environments; the original uses 10, which
@@ -74,7 +78,7 @@ class Config(GaussianConfig):
     """ε: λ is chosen so that the policy may change by this KL per step (published command; 5e-4
     and 2e-3 are also reported to work well)."""
     lambda_episodes: int = 20
-    """Number of last episodes whose returns determine λ (ours; the published code keeps 100)."""
+    """Number of recent episodes whose returns determine λ (ours; the published code keeps 100)."""
     entropy_weight: float = 0.0
     """τ: weight of the entropy (published command)."""
     target_decay: float = 0.99
@@ -115,7 +119,7 @@ class State(Networks):
     lengths: Floats  # (K,) and their lengths
 
     def start_from(self, parameters: dict[str, Any], normalizer: Normalizer) -> Self:
-        """This initial state with the networks of another run, also for the targets."""
+        """This initial state with the networks of another run, targets included."""
         state = super().start_from(parameters, normalizer)
         return dataclasses.replace(state, targets=Pair(**parameters))
 
@@ -141,13 +145,9 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     )
 
 
-def act(config: Config, spec: Spec, state: State) -> Gaussian | Categorical:
-    """The current policy; observations are not normalised."""
-    return dataclasses.replace(actor_critic.act(config, spec, state), observation_clip=None)
-
-
-explore = act
-"""The behaviour policy of the next rollout, which samples actions."""
+def explore(config: Config, spec: Spec, state: State) -> Gaussian | Categorical:
+    """The behaviour policy of the next rollout, which samples actions."""
+    return act(config, spec, state)
 
 
 def observe(config: Config, state: State, rollout: Rollout) -> State:
@@ -190,6 +190,11 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         iteration=state.iteration + 1,
     )
     return state, metrics
+
+
+def act(config: Config, spec: Spec, state: State) -> Gaussian | Categorical:
+    """The current policy; observations are not normalised."""
+    return dataclasses.replace(actor_critic.act(config, spec, state), observation_clip=None)
 
 
 def lambda_goal(config: Config, returns: Floats, lengths: Floats) -> float:

@@ -46,7 +46,7 @@ class Display:
                 self.say(f"{cell.path} failed: {reason}")
         if board.stopping and not self.stopping:
             self.stopping = True
-            self.say("Stopping when all runs are saved; press Ctrl-C again to stop at once …")
+            self.say("Saving all runs, then stopping; press Ctrl-C again to stop at once …")
         if self.live is not None:
             self.live.update(table(board), refresh=True)
         elif time.monotonic() - self.spoken > SECONDS_BETWEEN_LINES or not board.running:

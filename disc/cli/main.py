@@ -52,7 +52,7 @@ def _run(name: str, cli_args: list[str]) -> None:
 
 
 def _overview() -> Table:
-    table = _table("disc: train continuous-control policies")
+    table = _table("disc: train control policies")
     table.add_column("command", style="bold")
     table.add_column("description")
     for name, (kind, _) in COMMANDS.items():
@@ -99,9 +99,7 @@ def show_list(_: options.List) -> None:
     for name in spec.names():
         paper.add_row(name, spec.find(name).title)
     out.print(algorithms, tasks, paper)
-    out.print(
-        "Any Gymnasium id with Box actions, package:Id-v0 or package.module:factory also works."
-    )
+    out.print("Any Gymnasium id, package:Id-v0 or package.module:factory also works.")
 
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {

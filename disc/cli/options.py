@@ -12,7 +12,16 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from disc.algos import ALGORITHMS
 from disc.learning.config import DEFAULT_PRESET, Preset
-from disc.run.training import CHECKPOINT_EVERY, DEFAULT_TRACK, EVAL_EVERY, BestBy, Track
+from disc.options import Checker
+from disc.run.training import (
+    CHECKPOINT_EVERY,
+    DEFAULT_TRACK,
+    EVAL_EVERY,
+    PLANNED,
+    BestBy,
+    Plan,
+    Track,
+)
 
 Workers = Annotated[str | None, arg(metavar="threads|processes|ray[:ADDRESS]")]
 
@@ -47,15 +56,15 @@ class Train:
     threads: int | None = None
     """Cores to use; all by default. Use 1 for several runs in parallel."""
     num_envs: int = 1
-    """Number of environments; the steps collected per update (--horizon, or --steps-per-update if
-    off-policy, which is adapted) are split over them."""
+    """Number of environments. The steps collected per update (--horizon; for off-policy algorithms
+    --steps-per-update, which is adapted) are split over them."""
     workers: Workers = None
     """Where several environments are stepped: threads, processes, ray or ray:ADDRESS (a cluster).
     By default a short trial decides between threads and processes. The results are the same."""
     env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
         default_factory=dict
     )
-    """Keyword arguments for making the environment; values are JSON, or else text."""
+    """Keyword arguments for creating the environment; values are JSON, or else text."""
     eval_every: int = EVAL_EVERY
     """Steps between evaluations; 0 turns them off."""
     eval_episodes: int = 10
@@ -63,22 +72,23 @@ class Train:
     checkpoint_every: int = CHECKPOINT_EVERY
     """Steps between checkpoints; 0 keeps only the one at the end."""
     on_nan: Literal["stop", "rollback"] = "stop"
-    """If an update gives a non-finite value: stop, or return to the last checkpoint with half the
-    step size, up to five times."""
+    """What to do if an update produces a non-finite value: stop, or return to the last checkpoint
+    with half the step size, up to five times."""
     track: tuple[Track, ...] = DEFAULT_TRACK
     """Trackers that receive each row of progress.csv. wandb and mlflow need the extra
-    disc-rl[track] and are set up by their own variables (docs/tracking.md); nothing after --track
-    means none."""
+    disc-rl[track] and are configured by their own variables (docs/tracking.md); --track without
+    a name turns all trackers off."""
     best: BestBy = "mean"
-    """Which evaluation is the best, whose policy is kept in best.disc: the one with the highest
-    mean return, or with the highest lower confidence bound (two standard errors below the mean)."""
+    """Which evaluation counts as the best (its policy is kept in best.disc): the one with the
+    highest mean return, or with the highest lower confidence bound (two standard errors below the
+    mean)."""
     stop_at: float | None = None
     """End the run when an evaluation reaches this return, compared as in --best."""
     patience: int = 0
     """End the run after this many evaluations without a new best; 0 turns this off."""
     check: bool = True
-    """Before training, try the environment for about a second and print what `disc check` would
-    warn about. This changes no result."""
+    """Before training, try the environment for about a second and print the warnings of
+    `disc check`. This does not change results."""
     plots: bool = True
     """At the end, draw curve.png and weights.png; `disc plot` can do so at any time."""
     video: bool = False
@@ -86,6 +96,14 @@ class Train:
     renderer: Literal["raycast", "own"] | None = None
     """Renderer of the video: raycast (MuJoCo only, needs no graphics library), or the environment's
     own; by default raycast for MuJoCo."""
+
+    def __post_init__(self) -> None:
+        Plan(**self.plan)  # which checks it
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The options of `Plan`."""
+        return {name: getattr(self, name) for name in PLANNED}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,22 +113,22 @@ class Resume:
     run: Positional[Path]
     """The run directory."""
     steps: int | None = None
-    """Total steps; by default as when the run began."""
+    """Total steps; by default the number planned when the run began."""
     threads: int | None = None
-    """Cores to use; by default as when the run began. Another number may round large matrix
-    products differently."""
+    """Cores to use; by default as many as when the run began. With another number, large matrix
+    products may be rounded differently."""
     workers: Workers = None
     """Where several environments are stepped; by default as when the run began. The results are
-    the same. A cluster's address must be given again, as a file must not choose it."""
+    the same. Give a cluster's address again, because a file must not choose it."""
     env: str | None = None
-    """The environment. Required for a run with a package.module:factory or package:Id-v0, as a file
-    must not choose what is imported."""
+    """The environment. Required for a run with a package.module:factory or package:Id-v0, because a
+    file must not choose what is imported."""
     on_nan: Literal["stop", "rollback"] | None = None
-    """What to do if an update gives a non-finite value; by default as when the run began."""
+    """What to do if an update produces a non-finite value; by default as when the run began."""
     stop_at: float | None = None
     """End the run when an evaluation reaches this return; by default as when the run began, inf
     turns it off. To continue a run that stopped early, give more --steps, or another --stop-at or
-    --patience, which then count evaluations from there."""
+    --patience; both then count only later evaluations."""
     patience: int | None = None
     """End the run after this many evaluations without a new best; by default as when the run
     began, 0 turns it off."""
@@ -128,16 +146,19 @@ class Check:
     env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
         default_factory=dict
     )
-    """Keyword arguments for making the environment; values are JSON, or else text."""
+    """Keyword arguments for creating the environment; values are JSON, or else text."""
     steps: int = 1_000
     """Random steps to take."""
     seed: int = 0
     """Seed of the environment and the actions."""
 
+    def __post_init__(self) -> None:
+        Checker(self).counts("steps", "seed")
+
 
 @dataclasses.dataclass(frozen=True)
 class Running:
-    """Where runs go: options shared by `disc sweep`, `disc reproduce` and `disc tune`."""
+    """How runs are executed: options shared by `disc sweep`, `disc reproduce` and `disc tune`."""
 
     jobs: int | None = None
     """Parallel runs, one core each; by default the number of cores."""
@@ -147,6 +168,9 @@ class Running:
     """Trackers of every new run: tensorboard, wandb, mlflow (docs/tracking.md)."""
     ray: str | None = None
     """Address of a Ray cluster to run on, or auto. Needs the extra disc-rl[ray]."""
+
+    def __post_init__(self) -> None:
+        Checker(self).counts("jobs", "retries")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +185,7 @@ class Sweeping(Running):
     kind of run on this machine."""
     scale: float = 1.0
     """Shorten every run to this fraction, including the annealing of its learning rate; reports
-    and figures mention it."""
+    and figures state it."""
     steps: int | None = None
     """Stop every run after this many steps; the learning rate anneals as in the full run."""
     seeds: tuple[int, ...] = ()
@@ -192,22 +216,22 @@ class Reproduce:
 
 @dataclasses.dataclass(frozen=True)
 class Tune:
-    """Search for better options of an algorithm on a task, and test what was found on fresh seeds.
+    """Search for better options of an algorithm on a task, and test the best ones on fresh seeds.
 
-    The first trial has the defaults. Trials that are below the median are paused early; they stay
-    resumable. The best three and the defaults then run on seeds that the search did not use, and
-    only these numbers are results: a report (tuning.html), all numbers (summary.json) and the arms
-    for `disc sweep` (best.toml). Running the same command again resumes a study. Needs the extra
-    disc-rl[tune].
+    The first trial has the defaults. Trials that are below the median are paused early and can be
+    resumed. The best three and the defaults then run on seeds that the search did not use, and
+    only these numbers are results. The study writes a report (tuning.html), all numbers
+    (summary.json) and the arms for `disc sweep` (best.toml). Running the same
+    command again resumes a study. Needs the extra disc-rl[tune].
     """
 
     file: Positional[Path]
-    """A TOML file with an algorithm, a task, steps and, if wanted, a search space
+    """A TOML file with an algorithm, a task, steps and optionally a search space
     (docs/tune.md)."""
     out: Path | None = None
     """Directory of the study; by default runs/ and the file's name."""
     dry_run: bool = False
-    """Only show the searched options, and the hours that the study takes at most, estimated from a
+    """Only show the searched options, and the most hours that the study can take, estimated from a
     short trial on this machine."""
     run: OmitArgPrefixes[Running] = dataclasses.field(default_factory=Running)
 
@@ -229,16 +253,19 @@ class Eval:
     policy: Positional[Path]
     """A run directory or a policy file."""
     best: bool = False
-    """Of a run directory, the policy of its best evaluation instead of the last one."""
+    """Use the policy of the run's best evaluation instead of its last policy."""
     episodes: int = 10
     """Episodes."""
     seed: int = 0
     """Seed of the evaluation."""
     stochastic: bool = False
-    """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
+    """Sample actions (TD3: add its exploration noise). SQL always samples."""
     env: str | None = None
     """The environment, if not the one in the file. A package.module:factory or package:Id-v0 must
-    be named here, as a file must not choose what is imported."""
+    be named here, because a file must not choose what is imported."""
+
+    def __post_init__(self) -> None:
+        Checker(self).counts("episodes", "seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +275,7 @@ class Watch:
     policy: Positional[Path]
     """A run directory or a policy file."""
     best: bool = False
-    """Of a run directory, the policy of its best evaluation instead of the last one."""
+    """Use the policy of the run's best evaluation instead of its last policy."""
     out: Path | None = None
     """An .mp4 or .gif file; by default video.mp4 (with --best, best.mp4) in the directory of the
     policy file."""
@@ -259,18 +286,22 @@ class Watch:
     seed: int = 0
     """Seed of the first episode."""
     stochastic: bool = False
-    """Sample actions, or with TD3 add its exploration noise; SQL's are always sampled."""
+    """Sample actions (TD3: add its exploration noise). SQL always samples."""
     env: str | None = None
     """The environment, if not the one in the file. A package.module:factory or package:Id-v0 must
-    be named here, as a file must not choose what is imported."""
+    be named here, because a file must not choose what is imported."""
     env_kwargs: Annotated[dict[str, str], arg(metavar="NAME VALUE ...")] = dataclasses.field(
         default_factory=dict
     )
-    """More keyword arguments for making the environment, such as those that turn on its renderer;
+    """More keyword arguments for creating the environment, such as those that turn on its renderer;
     values are JSON, or else text."""
     renderer: Literal["raycast", "own"] | None = None
     """raycast (MuJoCo only, needs no graphics library), or the environment's own, which needs a
-    render_mode parameter if it is made by a factory; by default raycast for MuJoCo."""
+    render_mode parameter if it is created by a factory; by default raycast for MuJoCo."""
+
+    def __post_init__(self) -> None:
+        Checker(self).counts("episodes", "seed")
+        Checker(self).above_zero("seconds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,12 +312,12 @@ class Export:
     """A run directory or a policy file."""
     to: Path
     """The new file. Its suffix chooses the format: .onnx (needs the extra disc-rl[onnx]), .h (one
-    C99 header) or .npz (for numpy). All take raw, flat observations and give flat actions that are
+    C99 header) or .npz (for numpy). All take raw, flat observations and return flat actions,
     clipped to their bounds."""
     best: bool = False
-    """Of a run directory, the policy of its best evaluation instead of the last one."""
+    """Use the policy of the run's best evaluation instead of its last policy."""
     stochastic: bool = False
-    """Sample actions from noise that the caller supplies; SQL's are always sampled."""
+    """Sample actions, with noise that the caller supplies. SQL always samples."""
     overwrite: bool = False
     """Replace an existing file."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -22,14 +21,12 @@ from disc.formats.export import export
 from disc.policy import file as policies
 from disc.policy.policies import Categorical
 from disc.run import directory
-from disc.run.training import check_counts
 from disc.types import Choices, DiscError, printable
 from disc.video import record
 
 
 def evaluate(command: Eval) -> None:
     """`disc eval`."""
-    check_counts(episodes=command.episodes, seed=command.seed)
     file, maker = _open(command.policy, command.env, command.best)
     with borrowed(maker) as env:
         _check_fit(file, env, maker)
@@ -54,9 +51,6 @@ def evaluate(command: Eval) -> None:
 
 def watch(command: Watch) -> None:
     """`disc watch`."""
-    check_counts(episodes=command.episodes, seed=command.seed)
-    if not 0.0 < command.seconds < math.inf:
-        raise DiscError(f"seconds must be a number above 0, not {command.seconds}.")
     file, maker = _open(command.policy, command.env, command.best)
     maker = Maker(maker.source, {**maker.kwargs, **parse_values(command.env_kwargs)})
     default = command.policy if command.policy.is_dir() else command.policy.parent
@@ -119,7 +113,7 @@ def info(command: Info) -> None:
     rows["last evaluation"] = _evaluation(scores.get("last_evaluation"))
     rows["best evaluation"] = _evaluation(best)
     rows["best (re-evaluated)"] = _evaluation(_table(best).get("reevaluated"))
-    with suppress(DiscError):  # the policy is described without its run, too
+    with suppress(DiscError):  # a policy can be described without its run
         rows["run"] = _state(command.policy)
     rows["options"] = ", ".join(f"{k}={v}" for k, v in _table(header.get("config")).items())
     rows["versions"] = ", ".join(f"{k} {v}" for k, v in _table(header.get("versions")).items())
@@ -147,7 +141,7 @@ def _state(run: Path) -> str:
 
 
 def _evaluation(found: Any) -> str:
-    """An evaluation of a file in a few words; empty if there is none."""
+    """A short description of an evaluation in a file; empty if there is none."""
     if not (known := _table(found)):
         return ""
     mean, spread = (_number(known.get(x), ",.1f") for x in ("return", "return_std"))
@@ -211,13 +205,13 @@ def _check_fit(file: policies.PolicyFile, env: Any, maker: Maker) -> None:
     layout = observation_layout(env, maker.name)
     if (None if layout.plain else layout) != acting.layout:
         raise DiscError(
-            f"{maker.name}: has other entries in its observations than the policy was trained "
+            f"{maker.name}: its observations have other entries than those the policy was trained "
             "with; `disc info` shows the policy's."
         )
 
 
 def _kind(choices: Choices | None) -> str:
-    """What kind of actions these are, in a few words."""
+    """A short description of the kind of actions."""
     if choices is None:
         return "continuous"
     counts, starts, dtype = choices

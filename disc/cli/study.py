@@ -12,7 +12,6 @@ from disc.cli.display import out
 from disc.cli.options import Report, Reproduce, Running, Sweep, Sweeping
 from disc.run import terminal
 from disc.run.trackers import check_track
-from disc.run.training import check_counts
 from disc.study import estimate, spec, sweep
 from disc.study.local import Local
 from disc.study.spec import Experiment
@@ -43,16 +42,11 @@ def make_report(command: Report) -> None:
 
 
 def _sweep(experiment: Experiment, default: Path, options: Sweeping) -> None:
-    check_backend(options)
-    check_counts(steps=options.steps)
-    for seed in options.seeds:
-        check_counts(seed=seed)
-    if not 0.0 < options.scale <= 1.0:
-        raise DiscError(f"--scale must be above 0 and at most 1, not {options.scale:g}.")
+    check_track(options.track)
+    experiment = replace(experiment, scale=options.scale, cut=options.steps)
     if options.scale != 1.0:
         default = default.with_name(f"{default.name}_x{options.scale:g}")
     root = options.out or default
-    experiment = replace(experiment, scale=options.scale, cut=options.steps)
     chosen = experiment.narrowed(options.seeds, options.tasks, options.algos)
     cells = [replace(cell, track=options.track) for cell in chosen.cells()]
     found = sweep.look(root, cells)
@@ -88,14 +82,6 @@ def _finish(root: Path, state: Board) -> None:
         tell(str(error))
     if state.failed:
         sys.exit(1)
-
-
-def check_backend(options: Running) -> None:
-    """Raise a `DiscError` if an option about how to run is invalid."""
-    check_counts(jobs=options.jobs)
-    check_track(options.track)
-    if options.retries < 0:
-        raise DiscError(f"--retries must be at least 0, not {options.retries}.")
 
 
 def make_backend(options: Running) -> Backend:

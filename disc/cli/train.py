@@ -22,12 +22,12 @@ from disc.cli.policy import watch
 from disc.envs import diagnose
 from disc.envs.factory import Maker
 from disc.learning.config import Preset, make_config
+from disc.options import RANGES
 from disc.report import plots
 from disc.run import log
 from disc.run.agent import AGENTS, Agent, resume
 from disc.run.directory import check_free, resume_command, worker_args
 from disc.run.loop import SAVED
-from disc.run.training import MOST, Plan, check_counts
 from disc.video import record
 
 
@@ -64,7 +64,7 @@ def _num_envs(cli_args: list[str]) -> int:
     for word, following in itertools.pairwise([*cli_args, ""]):
         name, _, value = word.partition("=")
         if name in ("--num-envs", "--num_envs") and (value or following).isdecimal():
-            return max(1, min(int(value or following), MOST["num_envs"]))
+            return max(1, min(int(value or following), RANGES["num_envs"][1]))
     return Train.num_envs
 
 
@@ -73,15 +73,6 @@ def train(command: Any) -> None:
     options: Train = command.run
     if options.out is not None:
         check_free(options.out)
-    Plan(
-        options.steps,
-        options.eval_every,
-        options.eval_episodes,
-        options.checkpoint_every,
-        options.best,
-        options.stop_at,
-        options.patience,
-    ).check()
     agent = AGENTS[options.algo](
         options.env,
         seed=options.seed,
@@ -102,16 +93,7 @@ def train(command: Any) -> None:
             directory,
             [*agent.maker.cli_args, *worker_args(options.workers)],
             lambda: agent.learn(
-                options.steps,
-                out=directory,
-                eval_every=options.eval_every,
-                eval_episodes=options.eval_episodes,
-                checkpoint_every=options.checkpoint_every,
-                on_nan=options.on_nan,
-                track=options.track,
-                best=options.best,
-                stop_at=options.stop_at,
-                patience=options.patience,
+                out=directory, on_nan=options.on_nan, track=options.track, **options.plan
             ),
             options.plots,
         )
@@ -120,10 +102,15 @@ def train(command: Any) -> None:
 
 
 def _warn(maker: Maker) -> None:
-    """Print what `disc check` would warn about, one line each."""
-    for kind, text in diagnose.glance(maker):
+    """Print the warnings of `disc check`, one line each."""
+    for kind, text in diagnose.glance(maker, _configs()):
         if kind != "good":
             err.print(f"{maker.name}: {kind}: {text}", markup=False)
+
+
+def _configs() -> dict[str, Any]:
+    """The class of each algorithm's options, for `diagnose`."""
+    return {name: algorithm.Config for name, algorithm in ALGORITHMS.items()}
 
 
 def resume_run(command: Resume) -> None:
@@ -191,10 +178,9 @@ def _claim_directory(options: Train) -> Path:
 
 def check(command: Check) -> None:
     """`disc check`; exits with status 1 if there are problems."""
-    check_counts(steps=command.steps, seed=command.seed)
     maker = Maker(command.env, parse_values(command.env_kwargs))
     with err.status(f"Testing {maker.name} …"):
-        found = diagnose.check(maker, command.steps, command.seed)
+        found = diagnose.check(maker, command.steps, command.seed, _configs())
     marks = {"good": "[green]good[/]", "note": "[yellow]note[/]", "problem": "[red]problem[/]"}
     table = Table(title=maker.name, title_justify="left", box=None, show_header=False)
     for kind, text in found:

@@ -13,17 +13,18 @@ from rich.text import Text
 from disc import host, storage
 from disc.cli import display
 from disc.cli.options import Running, Tune
-from disc.cli.study import check_backend, live, make_backend, tell
+from disc.cli.study import live, make_backend, tell
 from disc.report import tuning as page
+from disc.run.trackers import check_track
 from disc.study import confirm, estimate, sweep, tune
-from disc.study.confirm import Outcome
+from disc.study.confirm import TuningOutcome
 from disc.study.trials import Journal, Trial, optuna
 from disc.study.tune import FRESH, SEARCH, Driver, Tuning
 
 
 def tune_file(command: Tune) -> None:
     """`disc tune`."""
-    check_backend(command.run)
+    check_track(command.run.track)
     optuna()
     tuning = tune.read(command.file)
     root = command.out or Path("runs", command.file.stem)
@@ -46,7 +47,7 @@ def tune_file(command: Tune) -> None:
     _finish(root, outcome)
 
 
-def _study(tuning: Tuning, root: Path, journal: Journal, options: Running) -> Outcome:
+def _study(tuning: Tuning, root: Path, journal: Journal, options: Running) -> TuningOutcome:
     """The search, then the fresh seeds."""
     trials = _search(tuning, root, journal, options)
     chosen = confirm.finalists(tuning, trials)
@@ -62,7 +63,7 @@ def _study(tuning: Tuning, root: Path, journal: Journal, options: Running) -> Ou
         state = sweep.run(root / FRESH, found, backend, options.retries, shown)
     failed = {cell.path: reason for cell, reason in state.failed.items()}
     results = confirm.compare(tuning, root, chosen, failed)
-    return Outcome(tuning, trials, results, journal.importances())
+    return TuningOutcome(tuning, trials, results, journal.importances())
 
 
 def _search(tuning: Tuning, root: Path, journal: Journal, options: Running) -> list[Trial]:
@@ -74,7 +75,7 @@ def _search(tuning: Tuning, root: Path, journal: Journal, options: Running) -> l
     return driver.trials
 
 
-def _finish(root: Path, outcome: Outcome) -> None:
+def _finish(root: Path, outcome: TuningOutcome) -> None:
     """Write the files, and print the results."""
     storage.write_text(root / confirm.SUMMARY, outcome.as_json())
     storage.write_text(root / confirm.BEST, outcome.as_toml())
@@ -85,7 +86,7 @@ def _finish(root: Path, outcome: Outcome) -> None:
     for trial in outcome.trials:
         if trial.outcome == "paused":
             first = next(confirm.continue_commands(outcome.tuning, root, trial))
-            tell(f"Paused trials can be continued, as trial {trial.number}: {first}")
+            tell(f"Paused trials can be continued. For trial {trial.number}: {first}")
             break
     display.out.print(f"Report: {report}", markup=False)
     display.out.print(f"Arms for disc sweep: {root / confirm.BEST}", markup=False)
@@ -95,7 +96,7 @@ def _finish(root: Path, outcome: Outcome) -> None:
 
 
 def _plan(tuning: Tuning, found: list[sweep.Status], jobs: int) -> Group:
-    """What the study will do, and how long that takes at most."""
+    """What the study will do, and the longest time it can take."""
     seeds, again = len(tuning.experiment.seeds), (1 + confirm.TOP) * len(tuning.fresh)
     runs = tuning.trials * seeds
     known = [x for x in estimate.estimate(found, jobs, tell).values() if x is not None]

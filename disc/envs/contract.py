@@ -1,4 +1,4 @@
-"""What an environment must do. Every reset and every step of the package goes through here."""
+"""The contract of an environment: checks every reset and every step in the package."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from disc.policy.layout import Layout, LayoutError
+from disc.policy.layout import Layout, LayoutError, value_summary
+from disc.policy.policies import FLOAT_MAX
 from disc.types import DiscError
 
 RAISED = (Exception, SystemExit)
-"""What an environment may raise; a game exits when its window is closed."""
+"""Exceptions that an environment may raise; a game exits when its window is closed."""
 FIX = "fix the environment (`disc check` tries it)"
 RESUME = ", then resume from the last checkpoint with `disc resume`"
 TOO_LARGE = "the weights of the policy are too large: train with a smaller step size"
 STEP = "observation, reward, terminated, truncated, info"
 UNREADABLE = "the environment returned something {at} that can't be read"
-LARGEST = float(np.finfo(np.float32).max)
 
 
 class Misbehaved(Exception):
@@ -44,7 +44,7 @@ def reset(env: gym.Env[Any, Any], layout: Layout, seed: int | None = None) -> An
     """Reset an environment and check its first observation.
 
     Returns:
-        The observation: as it is if it is an array of numbers, or else flat, (S,).
+        The observation: unchanged if it is an array of numbers, otherwise flat, (S,).
 
     Raises:
         BadReset: it raised, or returned anything other than (observation, info).
@@ -55,7 +55,7 @@ def reset(env: gym.Env[Any, Any], layout: Layout, seed: int | None = None) -> An
         raise BadReset(f"the reset {{at}} raised ({summary(raised)})") from raised
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise BadReset(
-            f"the reset {{at}} returned {_named(result)}, but (observation, info) is needed"
+            f"the reset {{at}} returned {value_summary(result)}, but (observation, info) is needed"
         )
     observation = result[0]
     try:
@@ -71,7 +71,7 @@ def reset(env: gym.Env[Any, Any], layout: Layout, seed: int | None = None) -> An
 def step(env: gym.Env[Any, Any], action: Any, layout: Layout) -> tuple[Any, float, bool, bool]:
     """Step an environment: observation, reward, terminated, truncated.
 
-    The observation is returned as it is if it is an array of numbers, or else flat, (S,).
+    The observation is returned unchanged if it is an array of numbers, otherwise flat, (S,).
 
     Everything is checked except whether the observation is finite, which costs more than the rest:
     callers check many at once with `first_nonfinite`.
@@ -91,7 +91,7 @@ def step(env: gym.Env[Any, Any], action: Any, layout: Layout) -> tuple[Any, floa
         if type(reward) is not float:
             reward = number(reward)
         fits = x.shape == layout.shape or x.size == layout.size
-        if fits and x.dtype.kind in "fiub" and abs(reward) <= LARGEST:
+        if fits and x.dtype.kind in "fiub" and abs(reward) <= FLOAT_MAX:
             return observation, reward, bool(terminated), bool(truncated)
     except Exception:
         pass  # `_fault` finds the cause
@@ -102,7 +102,7 @@ def number(reward: Any) -> float:
     """A reward as a float: any single number, in an array or not.
 
     Raises:
-        TypeError, ValueError: it is not one.
+        TypeError, ValueError: it is not a single number.
     """
     value = reward.item() if hasattr(reward, "item") else reward
     if isinstance(value, str | bytes):
@@ -112,7 +112,7 @@ def number(reward: Any) -> float:
 
 def first_nonfinite(observations: Any, layout: Layout) -> tuple[int, str] | None:
     """The first row of observations (T, S) with a NaN or an infinity, and what is wrong with it."""
-    finite = np.abs(observations) <= LARGEST
+    finite = np.abs(observations) <= FLOAT_MAX
     if finite.all():
         return None
     row = int(np.argmin(finite.all(axis=1)))
@@ -122,7 +122,9 @@ def first_nonfinite(observations: Any, layout: Layout) -> tuple[int, str] | None
 def _fault(result: Any, layout: Layout) -> str | None:
     """What is wrong with the result of a step, if it can be found."""
     if not isinstance(result, tuple | list) or len(result) != 5:
-        return f"the environment returned {_named(result)} {{at}}, but five are needed: {STEP}"
+        return (
+            f"the environment returned {value_summary(result)} {{at}}, but five are needed: {STEP}"
+        )
     observation, reward, *ends, _ = result
     try:
         _check(observation if layout.plain else layout.flatten(observation), layout)
@@ -131,14 +133,14 @@ def _fault(result: Any, layout: Layout) -> str | None:
     try:
         value = number(reward)
     except Exception:
-        return f"the reward {{at}} is {_named(reward)}, not one number"
-    if not abs(value) <= LARGEST:
+        return f"the reward {{at}} is {value_summary(reward)}, not one number"
+    if not abs(value) <= FLOAT_MAX:
         return f"the reward {{at}} {_not_finite(value)}"
     for name, end in zip(("terminated", "truncated"), ends, strict=True):
         try:
             bool(end)
         except Exception:
-            return f"{name} {{at}} is {_named(end)}, not True or False"
+            return f"{name} {{at}} is {value_summary(end)}, not True or False"
     return None
 
 
@@ -149,17 +151,17 @@ def _check(observation: Any, layout: Layout) -> None:
     except Exception:
         x = np.asarray(None)
     if x.dtype.kind not in "fiub":
-        raise LayoutError(f"is {_named(observation)}, not an array of numbers")
+        raise LayoutError(f"is {value_summary(observation)}, not an array of numbers")
     if x.size != layout.size:
         raise LayoutError(f"has shape {x.shape}, not {layout.shape}")
-    if not (np.abs(x) <= LARGEST).all():
+    if not (np.abs(x) <= FLOAT_MAX).all():
         raise LayoutError(_not_finite(x, layout))
 
 
 def _not_finite(values: Any, layout: Layout | None = None) -> str:
     """Describe a reward that is not finite, or the first such number of an observation, (S,)."""
     flat = np.asarray(values, np.float64).reshape(-1)
-    i = int(np.argmin(np.abs(flat) <= LARGEST))
+    i = int(np.argmin(np.abs(flat) <= FLOAT_MAX))
     which = layout.names()[i] if layout is not None else "it"
     value = "NaN" if np.isnan(flat[i]) else "infinite, or beyond single precision"
     return f"is not finite ({which} is {value})"
@@ -188,17 +190,6 @@ def summary(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
-def _named(value: Any) -> str:
-    """What a value is, in a few words."""
-    if value is None or isinstance(value, str | bytes | int | float):
-        return repr(value)[:50]
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} and type {value.dtype}"
-    if isinstance(value, tuple):
-        return f"{len(value)} values"
-    return f"a {type(value).__name__}"
-
-
 def reset_vector(
     env: Any, layout: Layout, seed: Any = None, options: dict[str, Any] | None = None
 ) -> Any:
@@ -213,7 +204,7 @@ def reset_vector(
         raise BadReset(f"the reset {{at}} raised ({summary(raised)})") from raised
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise BadReset(
-            f"the reset {{at}} returned {_named(result)}, but (observations, info) is needed"
+            f"the reset {{at}} returned {value_summary(result)}, but (observations, info) is needed"
         )
     try:
         _check(result[0], Layout.box((env.num_envs, *layout.shape)))
@@ -243,7 +234,7 @@ def step_vector(env: Any, actions: Any, layout: Layout) -> tuple[Any, Any, Any, 
         observations, rewards, terminated, truncated = map(np.asarray, result[:4])
         fits = observations.shape == (count, *layout.shape) and observations.dtype.kind in "fiub"
         ends = terminated.shape == truncated.shape == rewards.shape == (count,)
-        if fits and ends and (np.abs(rewards) <= LARGEST).all():
+        if fits and ends and (np.abs(rewards) <= FLOAT_MAX).all():
             return observations.reshape(count, -1), rewards, terminated, truncated, info
     except Exception:
         pass  # the loop below finds the cause

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -20,18 +20,25 @@ from disc.envs.factory import Maker
 from disc.envs.pool import borrowed, describe
 from disc.envs.spaces import observation_layout
 from disc.policy.layout import Layout
-from disc.types import DiscError, Spec
+from disc.types import DiscError, Spec, joined
 
-REWARDS = "DISC, PPO, PPO-AMBER, TRPO and ACKTR normalise them"
-OBSERVATIONS = "DISC, PPO, PPO-AMBER, TRPO, ACKTR and DDPG normalise observations"
-SCALE = "for Trust-PCL, TD3, SAC and SQL scale them (gymnasium.wrappers.TransformObservation)"
-DISCRETE = "DISC, PPO and PPO-AMBER"
-GAUSSIAN = "DISC, PPO, PPO-AMBER, TRPO, ACKTR and Trust-PCL"
 LARGE, SMALL = 1e3, 1e-3
 SLOW = 200  # steps per second
 PATIENCE = 20.0  # seconds of random steps
 GLANCE = 0.25  # the same before training
 GLANCE_STEPS = 1_000
+
+
+class Traits(Protocol):
+    """The class variables of an algorithm's `Config` that decide which remedies name it."""
+
+    discrete_actions: ClassVar[bool]
+    needs_bounds: ClassVar[bool]
+    normalizes_observations: ClassVar[bool]
+    normalizes_rewards: ClassVar[bool]
+
+
+Algorithms = Mapping[str, type[Traits]]
 
 
 class Finding(NamedTuple):
@@ -42,10 +49,10 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Trial:
+class RandomSteps:
     """The results of some random steps."""
 
-    observations: list[Any] = field(default_factory=list)  # as they came, or (S,) if nested
+    observations: list[Any] = field(default_factory=list)  # as returned, or (S,) if nested
     misfit: str = ""  # the first observation whose entries or shapes are not those of the space
     outside: int = 0  # observations that the space does not contain
     rewards: list[float] = field(default_factory=list)
@@ -54,14 +61,14 @@ class Trial:
     fault: str = ""  # what stopped it early
 
 
-def glance(maker: Maker) -> list[Finding]:
-    """What `check` finds in about a second; nothing if the environment can't be made again.
+def glance(maker: Maker, algorithms: Algorithms) -> list[Finding]:
+    """The findings of `check` within about a second; none if the environment can't be tried.
 
-    It leaves the global random generators as they were, so that results do not depend on it.
+    It restores the global random generators, so results do not depend on it.
     """
     states = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        return check(maker, GLANCE_STEPS, 0, brief=True)
+        return check(maker, GLANCE_STEPS, 0, algorithms, brief=True)
     except DiscError:
         return []
     finally:
@@ -69,13 +76,16 @@ def glance(maker: Maker) -> list[Finding]:
         np.random.set_state(states[1])  # noqa: NPY002
 
 
-def check(maker: Maker, steps: int, seed: int, brief: bool = False) -> list[Finding]:
+def check(
+    maker: Maker, steps: int, seed: int, algorithms: Algorithms, brief: bool = False
+) -> list[Finding]:
     """Make the environment twice, take random steps, and inspect the results.
 
     Args:
         maker: makes the environment.
         steps: random steps.
         seed: of the environment and the actions.
+        algorithms: those that the remedies name, with the class of their options.
         brief: take about a second. What takes longer is left out: a second environment if making
             it is slow, and the ends of episodes if the steps are.
 
@@ -87,12 +97,13 @@ def check(maker: Maker, steps: int, seed: int, brief: bool = False) -> list[Find
         slow = brief and time.perf_counter() - clock > patience
         spec, layout = describe(env, maker.name), observation_layout(env, maker.name)
         first = _try(env, spec, steps, seed, patience)
-        found = [*_faults(env, first), *_actions(spec)]
+        found = [*_faults(env, first), *_actions(spec, algorithms)]
         if first.fault:
             return found
         if first.lengths or not brief or len(first.rewards) == steps:
             found += _limit(env, first)
-    found += [*_observations(env, layout, first), *_rewards(first)]
+    found += _observations(env, layout, first, algorithms)
+    found += _rewards(first, algorithms)
     rate = _speed(len(first.rewards) / first.seconds)
     if slow:
         return [*found, rate]
@@ -103,9 +114,9 @@ def check(maker: Maker, steps: int, seed: int, brief: bool = False) -> list[Find
             other = _try(env, spec, 1, seed + 1, patience)
         if not (second.fault or other.fault):
             with borrowed(maker) as env:
-                found += _beyond(env, spec, seed)
+                found += _beyond(env, spec, seed, algorithms)
     except DiscError as error:
-        what = "Only one environment can be made, but evaluations and checkpoints need more"
+        what = "Only one environment can be created, but evaluations and checkpoints need more"
         found += [Finding("problem", f"{what} ({summary(error.__cause__ or error)}); fix that.")]
     else:
         found += _repeats(first, second, other)
@@ -126,7 +137,7 @@ def _speed(rate: float) -> Finding:
 class _Witness(gym.Wrapper[Any, Any, Any, Any]):
     """Compares every observation with the space, before it is flattened."""
 
-    def __init__(self, env: gym.Env[Any, Any], trial: Trial) -> None:
+    def __init__(self, env: gym.Env[Any, Any], trial: RandomSteps) -> None:
         super().__init__(env)
         self.trial, self.layout = trial, observation_layout(env, "")
 
@@ -148,9 +159,9 @@ class _Witness(gym.Wrapper[Any, Any, Any, Any]):
         return result
 
 
-def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int, patience: float) -> Trial:
+def _try(env: gym.Env[Any, Any], spec: Spec, steps: int, seed: int, patience: float) -> RandomSteps:
     """Random steps; fewer where they take long."""
-    rng, trial, length = np.random.default_rng(seed), Trial(), 0
+    rng, trial, length = np.random.default_rng(seed), RandomSteps(), 0
     seen, step = _Witness(env, trial), 0
     layout = observation_layout(env, "")
     try:
@@ -194,7 +205,7 @@ def _random(spec: Spec, rng: np.random.Generator) -> Any:
     return action.reshape(spec.action_shape)
 
 
-def _faults(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
+def _faults(env: gym.Env[Any, Any], trial: RandomSteps) -> Iterator[Finding]:
     """Results that no algorithm can learn from, or that do not fit the space."""
     space = env.observation_space
     if trial.fault:
@@ -213,7 +224,7 @@ def _faults(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
         )
 
 
-def _actions(spec: Spec) -> Iterator[Finding]:
+def _actions(spec: Spec, algorithms: Algorithms) -> Iterator[Finding]:
     low, high = spec.action_low, spec.action_high
     if spec.choices is not None:
         counts = spec.choices.counts
@@ -222,34 +233,43 @@ def _actions(spec: Spec) -> Iterator[Finding]:
         yield Finding(
             "good",
             f"Discrete actions: {_plural(len(counts), 'dimension')} with "
-            f"{each} choice{'s' if most > 1 else ''}{' each' if len(counts) > 1 else ''}. "
-            f"{DISCRETE} can learn them.",
+            f"{each} choice{'s' if most > 1 else ''}{' each' if len(counts) > 1 else ''}; "
+            f"{_split(algorithms, lambda x: x.discrete_actions)[0]} can learn them.",
         )
         return
+    refusing, gaussian = _split(algorithms, lambda x: x.needs_bounds)
     if not np.all(np.isfinite(low) & np.isfinite(high)):
         yield Finding(
             "note",
-            "Some actions have no bounds: DDPG, TD3, SAC and SQL refuse them. The others start "
-            "with a standard deviation of 1.",
+            f"Some actions have no bounds: {refusing} refuse them. The others start with a "
+            "standard deviation of 1.",
         )
         return
     reach = (high - low) / 2.0
     if np.any(reach > 10.0) or np.any(reach < 0.1):
         yield Finding(
             "problem",
-            f"Actions range from {low.min():g} to {high.max():g}. {GAUSSIAN} start with noise of "
-            "standard deviation 1, which is far from that; wrap the environment in "
+            f"Actions range from {low.min():g} to {high.max():g}, but {gaussian} start with noise "
+            "of standard deviation 1; wrap the environment in "
             "gymnasium.wrappers.RescaleAction(env, -1, 1).",
         )
     else:
         yield Finding("good", f"Actions range from {low.min():g} to {high.max():g}.")
 
 
+def _split(algorithms: Algorithms, has: Callable[[type[Traits]], bool]) -> tuple[str, str]:
+    """The names of the algorithms with and without a trait, for a sentence."""
+    able = [name for name, traits in algorithms.items() if has(traits)]
+    return joined(able), joined(name for name in algorithms if name not in able)
+
+
 def _plural(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _beyond(env: gym.Env[Any, Any], spec: Spec, seed: int) -> Iterator[Finding]:
+def _beyond(
+    env: gym.Env[Any, Any], spec: Spec, seed: int, algorithms: Algorithms
+) -> Iterator[Finding]:
     """Whether an action beyond the bounds works: a Gaussian has no bounds."""
     if spec.choices is not None:
         return
@@ -260,14 +280,15 @@ def _beyond(env: gym.Env[Any, Any], spec: Spec, seed: int) -> Iterator[Finding]:
         contract.reset(env, layout, seed)
         contract.step(env, action, layout)
     except Misbehaved as error:
+        _, gaussian = _split(algorithms, lambda x: x.needs_bounds)
         yield Finding(
             "problem",
-            f"An action beyond the bounds fails ({error.at('then')}). {GAUSSIAN} sample such "
+            f"An action beyond the bounds fails ({error.at('then')}), but {gaussian} sample such "
             "actions; use --clip-actions with them, or clip in the environment.",
         )
 
 
-def _limit(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
+def _limit(env: gym.Env[Any, Any], trial: RandomSteps) -> Iterator[Finding]:
     limit = _time_limit(env)
     if trial.lengths and max(trial.lengths) == 1:
         yield Finding(
@@ -276,7 +297,9 @@ def _limit(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
             "intended.",
         )
     elif trial.lengths:
-        yield Finding("good", f"Episodes end, after {np.mean(trial.lengths):,.0f} random steps.")
+        yield Finding(
+            "good", f"Episodes end after {np.mean(trial.lengths):,.0f} random steps on average."
+        )
     elif limit is None:
         yield Finding(
             "problem",
@@ -285,7 +308,7 @@ def _limit(env: gym.Env[Any, Any], trial: Trial) -> Iterator[Finding]:
             "max_episode_steps when you register it, or wrap it in gymnasium.wrappers.TimeLimit.",
         )
     else:
-        yield Finding("good", f"Episodes end after {limit:,} steps at the latest.")
+        yield Finding("good", f"Episodes end after at most {limit:,} steps.")
 
 
 def _time_limit(env: gym.Env[Any, Any]) -> int | None:
@@ -299,22 +322,26 @@ def _time_limit(env: gym.Env[Any, Any]) -> int | None:
     return None
 
 
-def _observations(env: gym.Env[Any, Any], layout: Layout, trial: Trial) -> Iterator[Finding]:
+def _observations(
+    env: gym.Env[Any, Any], layout: Layout, trial: RandomSteps, algorithms: Algorithms
+) -> Iterator[Finding]:
     x = np.stack([np.asarray(x, np.float64).reshape(-1) for x in trial.observations])
     size = np.abs(x).max(axis=0)
+    normalizing, others = _split(algorithms, lambda x: x.normalizes_observations)
+    scale = f"for {others} scale them to about 1 (gymnasium.wrappers.TransformObservation)"
     if np.any(size > LARGE):
         worst = int(np.argmax(size))
         yield Finding(
             "note",
-            f"{_entry(layout, worst)} reaches {size[worst]:.3g}. {OBSERVATIONS} and clip "
-            f"them; {SCALE} to about 1.",
+            f"{_entry(layout, worst)} reaches {size[worst]:.3g}; {normalizing} normalise "
+            f"observations and clip them, {scale}.",
         )
     tiny = np.flatnonzero((size > 0.0) & (size < SMALL))
     if len(tiny):
         yield Finding(
             "note",
-            f"{_entry(layout, tiny[0])} stays within ±{size[tiny[0]]:.3g}. "
-            f"{OBSERVATIONS}; {SCALE} to about 1.",
+            f"{_entry(layout, tiny[0])} stays within ±{size[tiny[0]]:.3g}; "
+            f"{normalizing} normalise observations, {scale}.",
         )
     still = np.flatnonzero(x.std(axis=0) == 0.0)
     if len(still) == x.shape[1]:
@@ -330,7 +357,7 @@ def _observations(env: gym.Env[Any, Any], layout: Layout, trial: Trial) -> Itera
 
 
 def _entry(layout: Layout, number: int) -> str:
-    """What to call a number of the observation at the start of a sentence."""
+    """The name of a number of the observation, at the start of a sentence."""
     return f"Entry {number if layout.plain else layout.names()[number]} of the observation"
 
 
@@ -350,26 +377,28 @@ def _bounded(space: Any) -> bool:
     return True
 
 
-def _rewards(trial: Trial) -> Iterator[Finding]:
+def _rewards(trial: RandomSteps, algorithms: Algorithms) -> Iterator[Finding]:
     rewards = np.asarray(trial.rewards, np.float64).reshape(-1)
     largest = float(np.abs(rewards).max())
     if largest > LARGE or 0.0 < largest < SMALL:
+        normalizing, others = _split(algorithms, lambda x: x.normalizes_rewards)
         yield Finding(
             "note",
-            f"Rewards reach {largest:.3g}. {REWARDS}; for SAC and SQL choose reward_scale, for "
-            "DDPG, TD3 and Trust-PCL scale them to about 1 (gymnasium.wrappers.TransformReward).",
+            f"Rewards reach {largest:.3g}; {normalizing} normalise them, for {others} scale them "
+            "to about 1 (the option reward_scale if the algorithm has it, or "
+            "gymnasium.wrappers.TransformReward).",
         )
     elif largest == 0.0:
         yield Finding(
             "note",
-            "All rewards were 0 under random actions. If rewards are that rare, learning may never "
-            "start; reward progress too.",
+            "All rewards were 0 under random actions. If rewards are this rare, learning may never "
+            "start; also reward progress.",
         )
     else:
         yield Finding("good", f"Rewards lie within ±{largest:.3g}.")
 
 
-def _repeats(first: Trial, second: Trial, other: Trial) -> Iterator[Finding]:
+def _repeats(first: RandomSteps, second: RandomSteps, other: RandomSteps) -> Iterator[Finding]:
     if fault := second.fault or other.fault:
         yield Finding("problem", f"A second environment fails where the first did not: {fault}")
         return
@@ -399,7 +428,8 @@ def _repeats(first: Trial, second: Trial, other: Trial) -> Iterator[Finding]:
         )
     elif np.array_equal(first.observations[0], other.observations[0]):
         yield Finding(
-            "note", "Another seed gives the same first observation; fine if episodes start alike."
+            "note",
+            "Another seed gives the same first observation; fine if all episodes start alike.",
         )
     else:
         yield Finding("good", "The same seed and actions give the same observations and rewards.")

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.envs.factory import Maker
+from disc.options import LARGEST, count
 from disc.types import DiscError
 
 
 class Bins(gym.ActionWrapper[Any, Any, Any]):
-    """Replaces bounded continuous actions by `MultiDiscrete` ones.
+    """Replaces bounded continuous actions with `MultiDiscrete` ones.
 
     Choice k of a dimension is the value low + (high − low) k / (bins − 1), so the first choice is
     the lower bound, the last the upper one, and an odd number of bins includes the middle.
@@ -40,8 +41,7 @@ class Bins(gym.ActionWrapper[Any, Any, Any]):
             )
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise DiscError("Bins: the actions have no bounds; wrap the environment to clip them.")
-        if not isinstance(bins, int | np.integer) or bins < 2:
-            raise DiscError(f"bins must be a whole number of at least 2, not {bins!r}.")
+        bins = count("bins", bins, (2, LARGEST))
         share = np.arange(bins) / (bins - 1)
         low, high = (x.astype(np.float64)[..., None] for x in (space.low, space.high))
         values = (1.0 - share) * low + share * high

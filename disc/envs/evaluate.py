@@ -17,7 +17,7 @@ from disc.policy.policies import Policy
 from disc.types import DiscError, Floats, NonFiniteAction
 
 MAX_EPISODE_STEPS = 100_000
-"""After which an episode of an environment without a time limit is cut off."""
+"""Steps after which an episode of an environment without a time limit is cut off."""
 LOOK_EVERY = 1_000  # steps between checks for non-finite observations
 
 
@@ -48,16 +48,16 @@ def evaluate(
     """Run whole episodes, with raw rewards.
 
     Episode i starts from `env.reset` with a seed that derives from the run's seed, the step and
-    i, so no evaluation depends on another, and none on training.
+    i, so evaluations depend neither on each other nor on training.
 
     Args:
         env: an environment that nothing else uses.
-        policy: acts.
-        episodes: how many.
-        seed: the run's.
-        step: where in the run.
-        deterministic: the action without noise; else a sample, as always with SQL.
-        name: the environment's, in messages.
+        policy: the policy to evaluate.
+        episodes: the number of episodes.
+        seed: the run's seed.
+        step: environment steps of the run so far.
+        deterministic: act without noise instead of sampling; SQL always samples.
+        name: the environment's name, for messages.
         say: receives a warning about an episode that does not end.
         stop: asked at every step whether to stop.
         stream: the purpose of the seeds; another one gives other episodes.
@@ -82,7 +82,7 @@ def evaluate(
         if not ended and say is not None:
             say(
                 f"{name}: an episode of an evaluation did not end within {MAX_EPISODE_STEPS:,} "
-                "steps and was cut; give the environment a time limit "
+                "steps and was cut off; give the environment a time limit "
                 "(gymnasium.wrappers.TimeLimit), or turn evaluations off (--eval-every 0)."
             )
     return Evaluation(returns, lengths)

@@ -58,11 +58,11 @@ class Maker:
                 file must not choose.
         """
         if not isinstance(recipe, str):
-            raise DiscError(f"{path}: its environment was made in Python; name one with env.")
+            raise DiscError(f"{path}: its environment was created in Python; name one with env.")
         if not isinstance(kwargs, dict) or (maker := cls(recipe, kwargs)).cli_args:
             given = f" with {kwargs!r}" if kwargs else ""
             raise DiscError(
-                f"{path}: its environment is made by {recipe!r}{given}, which an untrusted file "
+                f"{path}: its environment is created by {recipe!r}{given}, which an untrusted file "
                 f"must not choose; if you trust it, {how}."
             )
         return maker
@@ -90,7 +90,7 @@ class Maker:
 
     @property
     def name(self) -> str:
-        """What to call the environment in messages and files."""
+        """The environment's name in messages and files."""
         if isinstance(self.source, str):
             return TASKS[self.source].id if self.source in TASKS else self.source
         if isinstance(self.source, gym.Env | VectorEnv):
@@ -134,7 +134,7 @@ class Maker:
                 )
             return _call(self.source, self.name, kwargs)
         if self.source.spec is not None:
-            with suppress(DiscError):  # a wrapper may not say how it was made
+            with suppress(DiscError):  # a wrapper may not record how it was made
                 return _make(self.source.spec, kwargs)
         try:
             return copy.deepcopy(self.source)
@@ -155,8 +155,8 @@ def _one_of(env: VectorEnv, name: str, kwargs: Mapping[str, Any]) -> gym.Env[Any
         own = {key: value for key, value in env.spec.kwargs.items() if key not in vector}
         return _make(env.spec.id, {**own, **kwargs})
     raise DiscError(
-        f"{name}: an evaluation needs a single environment, but none can be made from this vector "
-        "of them; pass a function that makes one and num_envs, or turn evaluations off "
+        f"{name}: an evaluation needs a single environment, but none can be created from this "
+        "vector of them; pass a function that makes one and num_envs, or turn evaluations off "
         "(eval_every=0)."
     )
 
@@ -197,9 +197,9 @@ def _call(
     try:
         env = factory(**kwargs)
     except Exception as error:
-        raise DiscError(f"{name}: making the environment failed ({summary(error)}).") from error
+        raise DiscError(f"{name}: creating the environment failed ({summary(error)}).") from error
     if not isinstance(env, gym.Env):
-        raise DiscError(f"{name}: made a {type(env).__name__}, not a gymnasium.Env.")
+        raise DiscError(f"{name}: returned type {type(env).__name__}, not a gymnasium.Env.")
     return env
 
 
@@ -207,7 +207,7 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
     """Whether a function has a parameter of this name, or takes any."""
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a built-in; it will raise by itself
+    except (TypeError, ValueError):  # a built-in, which raises its own error
         return True
     any_name = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters.values())
     return any_name or name in parameters
@@ -232,7 +232,7 @@ def _make(id: Any, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
             )
         ) from error
     except Exception as error:
-        raise DiscError(f"{id}: making the environment failed ({summary(error)}).") from error
+        raise DiscError(f"{id}: creating the environment failed ({summary(error)}).") from error
 
 
 def _redirect_mujoco_warnings() -> None:

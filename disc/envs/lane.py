@@ -23,7 +23,7 @@ class Lane:
 
     env: gym.Env[Any, Any]
     layout: Layout  # of an observation
-    observation: Any = None  # an array as it came, or (S,) if it was nested
+    observation: Any = None  # an array as returned, or (S,) if it was nested
     episode_return: float = 0.0
     episode_length: int = 0
     name: tuple[int, int, int] = (0, 0, 0)  # step of the last seeded reset, lane, episodes since
@@ -70,8 +70,8 @@ class Lanes:
     def reset(self, seed: int, step: int) -> None:
         """Reset all, with seeds that derive from the run's seed and the step.
 
-        Used environments are replaced by new ones, as a reset may not clear all that a physics
-        engine remembers (Box2D's does not), and a resumed run has new ones.
+        Used environments are replaced with new ones, because a reset may not clear all state of a
+        physics engine (Box2D's does not), and a resumed run has new ones.
         """
         for e, lane in zip(self.indices, self.lanes, strict=True):
             if self.used and not self.maker.single:
@@ -93,8 +93,8 @@ class Lanes:
                     lane.step(bound(action.copy()))
                 except Misbehaved as error:
                     when = "after" if isinstance(error, BadReset) else "at"
-                    where = f"{when} step {t} of {len(own)} that restore the episode"
-                    raise contract.error(self.name, error.at(where)) from error
+                    when = f"{when} step {t} of {len(own)} that restore the episode"
+                    raise contract.error(self.name, error.at(when)) from error
 
     def observations(self) -> Floats:
         """The current observations, (lanes, S)."""
@@ -118,6 +118,6 @@ def another(maker: Maker, when: str) -> gym.Env[Any, Any]:
     except DiscError as error:
         if maker.single:
             raise
-        what = f"a new environment was needed {when}, but making it failed"
+        what = f"a new environment was needed {when}, but creating it failed"
         cause = error.__cause__ or error
         raise contract.error(maker.name, f"{what} ({contract.summary(cause)})") from error

@@ -1,4 +1,4 @@
-"""Which way of stepping several environments is the fastest, found by trying them."""
+"""Finds the fastest way to step several environments by trying each way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IN_PROCESSES: Way = "in processes"
 ENOUGH = 256
 """Steps after which a way has been tried."""
 SHORT = 1e-3
-"""Seconds of a batch below which handing it to threads or processes costs more than it saves."""
+"""A batch that takes fewer seconds is not worth handing to threads or processes."""
 START = 10.0
 """Seconds that processes must save in a run to be tried; starting them takes one or two."""
 WAITING = 0.5
@@ -79,11 +79,11 @@ class Pace:
         return next(way for way in ways if not self._tried(way))
 
     def parallel(self, threads: int) -> int:
-        """How many environments can be stepped side by side."""
+        """How many environments can be stepped in parallel."""
         return self.count if self.waits else min(self.count, threads)
 
     def note(self, way: Way, steps: int, seconds: float, computing: float = 0.0) -> None:
-        """Note the time of a batch, and how much of it this thread was computing."""
+        """Record the time of a batch, and how much of it this thread spent computing."""
         self.batches[way] += 1
         self.steps[way] += steps
         least = self.seconds.get(way, seconds / steps)

@@ -1,4 +1,4 @@
-"""How the episodes in progress came about, so that they can be made again."""
+"""The history of the episodes in progress, from which they can be restored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from disc.types import Floats
 
 LOOSE = 1000
-"""Arrays of actions to keep before joining them: one step's array takes ten times its contents."""
+"""Arrays of actions to keep before joining them: a one-step array needs ten times its data."""
 
 
 @dataclass

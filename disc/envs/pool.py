@@ -21,7 +21,7 @@ from disc.envs.process import Processes, check_importing
 from disc.envs.ray import Ray
 from disc.envs.rollout import Order, collect_lane, join
 from disc.envs.vector import Vector, single
-from disc.envs.workers import MOST, Backend, Remote
+from disc.envs.workers import MOST, Remote, WorkerBackend
 from disc.policy.layout import Layout
 from disc.types import MOST_CHOICES, Actor, Choices, DiscError, Floats, Rollout, Spec
 
@@ -148,7 +148,7 @@ class Environments:
 
     @property
     def place(self) -> Lanes | Remote | Vector:
-        """What holds the environments."""
+        """The object that holds the environments."""
         place = self.remote or self.local or self.vector
         assert place is not None
         return place
@@ -156,8 +156,8 @@ class Environments:
     def reset(self, seed: int, step: int) -> None:
         """Reset all, with seeds that derive from the run's seed and the step.
 
-        Used environments are replaced by new ones, as a reset may not clear all that a physics
-        engine remembers (Box2D's does not), and a resumed run has new ones.
+        Used environments are replaced with new ones, because a reset may not clear all state of a
+        physics engine (Box2D's does not), and a resumed run has new ones.
         """
         self.past.reset(seed, step)
         self.place.reset(seed, step)
@@ -251,7 +251,7 @@ class Environments:
         return Remote(backend, maker, self.spec, self.count, self.past, self.notes.append)
 
     def take_notes(self) -> list[str]:
-        """What the user should know, once: the way that was chosen, workers that died."""
+        """New messages for the user: the chosen way of stepping, workers that died."""
         notes = [*self.notes]
         self.notes.clear()
         return notes
@@ -300,8 +300,8 @@ def remote_kind(workers: str | None) -> str | None:
     return None if workers in (None, "threads") else workers
 
 
-def remote_backend(workers: str) -> Backend:
-    """What starts workers of a kind."""
+def remote_backend(workers: str) -> WorkerBackend:
+    """The backend that starts workers of a kind."""
     kind, _, address = workers.partition(":")
     return Ray(address) if kind == "ray" else Processes()
 

@@ -1,7 +1,7 @@
 """Worker processes on this machine: new interpreters that never import JAX.
 
 A request or an answer is a pickle, preceded by its length. It travels only between this process
-and its children, over their standard input and output. Forking is not an option, as JAX has
+and its children, over their standard input and output. Forking is not an option, because JAX has
 threads; the way `multiprocessing` spawns processes would import the user's script.
 """
 
@@ -27,7 +27,7 @@ from disc.envs.workers import Died, Reply, Server
 from disc.types import DiscError
 
 GRACE = 2.0
-"""Seconds that a worker may take to close its environments when it should end."""
+"""Seconds that a worker may take to close its environments when asked to end."""
 LENGTH = struct.Struct("!Q")
 CODE = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
@@ -63,7 +63,7 @@ def _read(file: IO[bytes]) -> bytes | None:
 
 
 class Processes:
-    """Starts worker processes; see `Backend`."""
+    """Starts worker processes; see `WorkerBackend`."""
 
     kind = "worker process"
 
@@ -77,14 +77,14 @@ class Processes:
         found = spawn.get_preparation_data("disc")  # how to import the user's script
         return data, {name: x for name, x in found.items() if name.startswith("init_main")}
 
-    def start(self) -> Process:
-        return Process()
+    def start(self) -> WorkerProcess:
+        return WorkerProcess()
 
     def close(self) -> None:
         pass
 
 
-class Process:
+class WorkerProcess:
     """A worker process; see `Worker`."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ def _how(code: int) -> str:
 
 
 def serve() -> None:
-    """The main function of a worker: answer until the parent closes the pipe, or is gone."""
+    """The main function of a worker: answer until the parent closes the pipe or exits."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent decides when to end
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -156,7 +156,7 @@ def serve() -> None:
 
 
 def _listen(requests: IO[bytes], received: SimpleQueue[bytes | None]) -> None:
-    """Pass requests on; notice at any time that the parent is gone."""
+    """Pass requests on; notice at any time if the parent exits."""
     while (data := _read(requests)) is not None:
         received.put(data)
     received.put(None)
@@ -182,7 +182,7 @@ def check_importing() -> None:
     """
     if IMPORTING:
         raise DiscError(
-            f"{IMPORTING[0]}: worker processes import this script, as it defines the environment, "
+            f"{IMPORTING[0]}: worker processes import this script, which defines the environment, "
             "so put the lines that train under `if __name__ == '__main__':`, or define the "
             "environment in another module."
         )

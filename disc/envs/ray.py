@@ -15,7 +15,7 @@ from disc.envs.workers import Died, Reply, Server
 from disc.types import DiscError
 
 PATIENCE = 10.0  # seconds for a machine to answer
-LONG = 30.0  # seconds for an actor to start, after which the user should know
+LONG = 30.0  # seconds for an actor to start before the user is informed
 
 
 def connect(address: str, option: str) -> Any:
@@ -49,7 +49,7 @@ def connect(address: str, option: str) -> Any:
 
 
 class Actor:
-    """What runs on a machine of the cluster."""
+    """The part that runs on a machine of the cluster."""
 
     def __init__(self, software: set[str]) -> None:
         self.missing = ", ".join(sorted(software - host.software()))
@@ -64,7 +64,7 @@ class Actor:
 
 
 class Ray:
-    """Starts actors; see `Backend`.
+    """Starts actors; see `WorkerBackend`.
 
     Args:
         address: the cluster's, or empty for the one that this machine is part of.

@@ -16,11 +16,11 @@ from disc.types import Actor, DiscError, Floats, NonFiniteAction, Rollout
 
 
 class Order(NamedTuple):
-    """What to collect, for environments in any place."""
+    """What to collect, wherever the environments are."""
 
     actor: Actor  # the behaviour policy
     seed: int  # the run's
-    iteration: int  # names the noise, with the seed and the environment
+    iteration: int  # identifies the noise, with the seed and the environment
     step: int  # of the run so far, for messages
     steps: int  # in each environment
     num_envs: int  # E
@@ -39,15 +39,15 @@ class Collects(Protocol):
 def collect(
     env: Collects, act: Callable[[Any], Actor], state: Any, n: int, threads: int = 1
 ) -> Rollout:
-    """Take n steps in all, n / E in each environment, with one frozen policy.
+    """Take n steps in total, n / E in each environment, with one frozen policy.
 
-    An episode that ends is followed by a reset and no row of its own: the row of its last step
+    When an episode ends, the environment is reset, which adds no row: the row of the last step
     has the true final observation as `next_observation`.
 
     Args:
         env: the environments, at their current observations.
         act: makes the behaviour policy from the state.
-        state: its `seed` and `iteration` name the noise, its `step` the steps in messages.
+        state: its `seed` and `iteration` identify the noise, its `step` is for messages.
         n: N, divisible by E.
         threads: cores that may be used, where that proves faster. Each environment has its own
             noise and its own rows, so results do not depend on it.
@@ -155,7 +155,7 @@ def check_finite(
     actions: Floats,
     step_of: Callable[[int], int],
 ) -> None:
-    """Name what came first: a non-finite action of the policy, or a non-finite observation.
+    """Report which came first: a non-finite action of the policy, or a non-finite observation.
 
     Args:
         name: the environment's.

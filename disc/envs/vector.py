@@ -1,8 +1,8 @@
 """A `gymnasium.vector.VectorEnv` as the environments of a run: all are stepped together.
 
-When an episode ends, a vector environment resets that environment by itself, in one of three ways
-(`metadata["autoreset_mode"]`). Rows are the same in all: one per step, with the true final
-observation at the end of an episode, and none for a reset.
+When an episode ends, a vector environment resets that environment automatically, in one of three
+modes (`metadata["autoreset_mode"]`). Rows are the same in all modes: one per step, with the true
+final observation at the end of an episode, and none for a reset.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Vector:
     def __init__(self, env: Any, name: str, spec: Spec) -> None:
         self.env, self.name, self.spec, self.mode = env, name, spec, mode_of(env, name)
         self.layout, self.count = Layout.box(spec.observation_shape), int(env.num_envs)
-        self.where: Any = None  # (E, S): current observations
+        self.current: Any = None  # (E, S): current observations
         self.ended = np.zeros(self.count, np.bool_)  # its next step is a reset
         self.returns, self.lengths = np.zeros(self.count), np.zeros(self.count, np.int64)
         self.names: list[tuple[int, int, int]] = []  # see `Lane.name`
@@ -109,7 +109,7 @@ class Vector:
             found = contract.reset_vector(self.env, self.layout, seeds if several else seeds[0])
         except Misbehaved as error:
             raise contract.error(self.name, error.at(f"at step {step}")) from error
-        self.where = np.array(found)
+        self.current = np.array(found)
         self.ended[:], self.returns[:], self.lengths[:] = False, 0.0, 0
         self.names = [(step, e, 1) for e in range(self.count)]
 
@@ -119,15 +119,15 @@ class Vector:
             try:
                 self._step(actions[:, t].copy(), bound)
             except Misbehaved as error:
-                where = f"at step {t + 1} of {actions.shape[1]} that restore the episode"
-                raise contract.error(self.name, error.at(where)) from error
+                when = f"at step {t + 1} of {actions.shape[1]} that restore the episode"
+                raise contract.error(self.name, error.at(when)) from error
 
     def collect(self, order: Order) -> tuple[list[Rollout], Floats]:
         """The rows of each environment, and all actions that were sent, (E, C, D).
 
-        With resets in the next step, environments whose episodes end fall behind the others. They
-        catch up at the end of the batch; what the others do meanwhile is part of their episodes,
-        but of no batch, as a batch has the same number of rows from each.
+        In next-step mode, environments whose episodes end fall behind the others. They catch up at
+        the end of the batch. The steps that the others take meanwhile belong to their episodes,
+        but to no batch, because a batch has the same number of rows from each.
         """
         actor, spec = order.actor, self.spec
         rows = [
@@ -144,7 +144,7 @@ class Vector:
         while not all(own.full for own in rows):
             actions = np.zeros((self.count, spec.action_size), np.float32)
             means = np.empty((self.count, spec.outputs), np.float32)
-            before, resets = np.asarray(self.where, np.float32), self.ended.copy()
+            before, resets = np.asarray(self.current, np.float32), self.ended.copy()
             try:
                 for e in np.flatnonzero(~resets):
                     actions[e], means[e] = acting[e](before[e], rows[e].draw())
@@ -162,7 +162,7 @@ class Vector:
 
     def observations(self) -> Floats:
         """The current observations, (E, S)."""
-        return np.asarray(self.where, np.float32)
+        return np.asarray(self.current, np.float32)
 
     def close(self) -> None:
         """Close all."""
@@ -184,7 +184,8 @@ class Vector:
             mask = {"reset_mask": over.copy()}
             fresh = contract.reset_vector(self.env, self.layout, options=mask)
             following[over] = np.asarray(fresh)[over]
-        self.where, self.ended = following, over if self.mode == NEXT_STEP else np.zeros_like(over)
+        self.current = following
+        self.ended = over if self.mode == NEXT_STEP else np.zeros_like(over)
         over = over & ~resets
         self.returns += np.where(resets, 0.0, rewards)
         self.lengths += ~resets
@@ -239,7 +240,7 @@ class Vector:
         check_finite(self.name, self.layout, following, actions, step_of)
 
     def _explain(self, rows: list[Rows], order: Order, error: Exception) -> None:
-        """Raise a `DiscError` that says what came first: a non-finite value, or the error."""
+        """Raise a `DiscError` for whichever came first: a non-finite value, or the error."""
         for e, own in enumerate(rows):
             self._check_finite(own, slice(0, own.filled), order, e)
         if isinstance(error, Misbehaved):

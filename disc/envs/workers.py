@@ -56,13 +56,13 @@ class Worker(Protocol):
         ...
 
 
-class Backend(Protocol):
+class WorkerBackend(Protocol):
     """Starts workers of one kind."""
 
     kind: str  # in messages: "process", "Ray actor"
 
     def pack(self, request: Any) -> Any:
-        """A request in the form in which it travels; may raise if it can't."""
+        """A request in the form in which it is sent; raises if that is impossible."""
         ...
 
     def pickled(self, maker: Maker) -> tuple[bytes, Any]:
@@ -82,7 +82,7 @@ class Server:
     """The worker's side: answers requests.
 
     Args:
-        prepare: receives what `Backend.pickled` says has to be prepared.
+        prepare: called with what a worker has to prepare, from `WorkerBackend.pickled`.
     """
 
     def __init__(self, prepare: Callable[[Any], None]) -> None:
@@ -151,13 +151,13 @@ class Remote:
         maker: makes the environments, in the workers.
         spec: their sizes and bounds.
         count: E.
-        past: how their episodes came about; kept up to date by the caller.
+        past: the history of their episodes; kept up to date by the caller.
         say: receives what the user should know.
     """
 
     def __init__(
         self,
-        backend: Backend,
+        backend: WorkerBackend,
         maker: Maker,
         spec: Spec,
         count: int,
@@ -170,7 +170,7 @@ class Remote:
         ends = [count * i // number for i in range(number + 1)]
         self.shares = [range(*ends[i : i + 2]) for i in range(number)]
         self.workers: list[Worker] = []
-        self.last: Floats | None = None  # (E, S): where the environments stand
+        self.last: Floats | None = None  # (E, S): current observations
         self._stop = weakref.finalize(self, _stop, self.workers)
 
     def reset(self, seed: int, step: int) -> None:
@@ -188,7 +188,7 @@ class Remote:
         return [part for parts, _ in replies for part in parts]
 
     def restore(self, bound: Callable[[Floats], Any]) -> None:
-        """Start the workers and make the episodes of `past` again."""
+        """Start the workers and restore the episodes of `past`."""
         past = self.past
         self.reset(past.seed, past.step)
         actions = past.of(slice(None))
@@ -210,7 +210,7 @@ class Remote:
 
         Args:
             request: a method of `Server` and its arguments.
-            repeat: does with a new worker, given its number, what was done before the request.
+            repeat: repeats on a new worker, given its number, what was done before the request.
         """
         packed = self._packed(request)
         try:
@@ -304,7 +304,7 @@ class Remote:
             raise contract.error(
                 self.name,
                 f"{what} {DEATHS} times in a row ({died}); if memory is short, use fewer "
-                "environments (num_envs), else",
+                "environments (num_envs)",
             ) from died
         self.say(f"{self.name}: {what} ({died}). A new one repeats its steps.")
 
@@ -319,7 +319,7 @@ class Remote:
         if self.last is not None and not np.array_equal(found, self.last[own]):
             self.say(
                 f"{self.name} is not deterministic under a seed: a new worker could not restore "
-                "its episodes, and the run will differ from an undisturbed one."
+                "its episodes, and the run will differ from an uninterrupted one."
             )
 
     def _request(self, i: int, packed: Any) -> Any:

@@ -1,8 +1,8 @@
 """Products of categorical distributions: importance weights, KL divergence and entropy.
 
 An action has D dimensions, and dimension d one of K_d values, chosen independently of the others
-given the state: π(i|s) = ∏_d softmax(z_d(s))_{i_d}. The logits z_1 … z_D stand one after the other
-in an array (..., P) with P = Σ_d K_d. The K_d, `counts`, are known when a program is compiled.
+given the state: π(i|s) = ∏_d softmax(z_d(s))_{i_d}. The logits z_1 … z_D are concatenated in
+an array (..., P) with P = Σ_d K_d. The K_d, `counts`, are known when a program is compiled.
 """
 
 from __future__ import annotations

@@ -126,9 +126,9 @@ def adapt_smoothly(alpha: float, penalty: float, target: float) -> float:
 
     For a small change Δ of the parameters the loss is −gᵀΔ + ½ α ΔᵀFΔ with the Fisher matrix F.
     Its minimum Δ = F⁻¹g/α has J = gᵀF⁻¹g / 2α². So the exponent ½ would give J_targ at once, and
-    doubling α divides J by 4, which is more than the interval of eq. (3) is wide: there α does not
-    settle. The exponent is smaller than ½ because J follows α with a delay of some iterations, the
-    memory of Adam's second moments.
+    doubling α divides J by 4. That is more than the width of the interval of eq. (3), so there α
+    does not settle. The exponent is smaller than ½ because J follows α with a delay of some
+    iterations, the memory of Adam's second moments.
     """
     factor = (penalty / target) ** EXPONENT if target > 0.0 else 2.0
     return min(max(alpha * min(max(factor, 0.5), 2.0), LEAST_ALPHA), 1.0 / LEAST_ALPHA)
@@ -138,6 +138,6 @@ def damped_rate(alpha: float) -> float:
     """min(1, 1/√α): the learning rate of the policy as a fraction of the usual one (ours).
 
     Adam divides a gradient by its size, so where the penalty dominates, a larger α does not make
-    J smaller: the noise of steps of a fixed size keeps it up. A smaller learning rate does.
+    J smaller: the noise of fixed-size steps keeps it high. A smaller learning rate does.
     """
     return 1.0 / math.sqrt(max(1.0, alpha))

@@ -146,7 +146,7 @@ def _comment(policy: Policy, sampled: bool, facts: dict[str, Any]) -> str:
     kind = "Gumbel" if isinstance(policy, Categorical) else "standard normal"
     lines += [
         "",
-        "disc_act returns 0, or 1 if the action is NaN or infinite, like the observation.",
+        "disc_act returns 0, or 1 if the action is not finite, as for a non-finite observation.",
     ]
     if sampled:
         lines += [f"The noise is DISC_NOISE_SIZE independent {kind} numbers, new in every call."]
@@ -156,7 +156,7 @@ def _comment(policy: Policy, sampled: bool, facts: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Text for a comment; it has no characters that C reads in one."""
+    """Text for a comment, without characters that C interprets there."""
     return re.sub(r"[^\w .,:;+=()\[\]'/-]", "_", printable(str(value)), flags=re.ASCII)
 
 

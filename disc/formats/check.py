@@ -1,4 +1,4 @@
-"""What an exported file must compute, and how closely: observations, actions of numpy, comparison.
+"""Checks of an exported file: test observations, numpy's actions, and how they are compared.
 
 An exported file takes flat observations (B, S) and gives flat actions (B, D) within their bounds:
 `predict(observation, clip=True)` before the action gets its shape.
@@ -21,9 +21,9 @@ TOLERANCE = 1e-5
 
 
 def observations(policy: Policy, count: int = COUNT) -> Floats:
-    """Raw observations (count, S), in the normaliser's mean and standard deviation.
+    """Raw observations (count, S), scaled by the normaliser's mean and standard deviation.
 
-    Half are usual ones, a quarter are up to ten times as far from the mean, and a quarter are
+    Half are typical, a quarter are up to ten times as far from the mean, and a quarter are
     extreme: all zero, or up to a million standard deviations away.
     """
     rng = np.random.default_rng(0)
@@ -50,7 +50,7 @@ def outputs(policy: Policy, x: Any, draws: Floats | None) -> Floats:
 
 
 def actions(policy: Policy, x: Floats, draws: Floats | None) -> Any:
-    """The actions of numpy, (B, D): within their bounds, or whole numbers if discrete."""
+    """Numpy's actions, (B, D): within their bounds, or whole numbers if discrete."""
     if isinstance(policy, Categorical):
         index = policy.mean(x) if draws is None else policy.sample(x, draws)
         return policy.choices.actions(index, index.shape[1:])

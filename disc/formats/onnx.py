@@ -53,7 +53,7 @@ def render(policy: Policy, sampled: bool, facts: dict[str, Any]) -> bytes:
 
 
 class Graph:
-    """Nodes and constants of a graph in the making."""
+    """Nodes and constants of a graph under construction."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []

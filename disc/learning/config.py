@@ -5,15 +5,12 @@ A field's docstring is its help text, and gives the source of the default in bra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
-
-import numpy as np
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from disc.learning.algorithm import Algorithm
+from disc.options import LARGEST, Checker, convert, convert_fields
 from disc.types import DiscError
 
 Preset = Literal["recommended", "paper"]
@@ -22,7 +19,6 @@ DEFAULT_PRESET: Preset = "paper"
 """Used until the recommended settings have been measured on all tasks."""
 OLD_PRESET: Preset = "paper"
 """The preset of old runs and policies whose files do not name one."""
-LARGEST = 2**62  # value of an option; larger ones overflow 64-bit integers
 MOST_ROUND = 10_000  # steps of an environment between updates, if not chosen
 
 
@@ -38,6 +34,12 @@ class CommonConfig:
     """Removed options that old files name, with the value that the current code implements."""
     discrete_actions: ClassVar[bool] = False
     """Whether the algorithm learns discrete actions too."""
+    needs_bounds: ClassVar[bool] = False
+    """Whether the algorithm refuses unbounded actions."""
+    normalizes_observations: ClassVar[bool] = False
+    """Whether the networks see observations divided by their running standard deviation."""
+    normalizes_rewards: ClassVar[bool] = False
+    """Whether rewards are divided by the running standard deviation of the return."""
 
     horizon: int = 2048
     """N: environment steps in a batch, over all environments (paper, Table A.1)."""
@@ -52,7 +54,7 @@ class CommonConfig:
 
     def __post_init__(self) -> None:
         """Raise a `DiscError` that names the option if a value is invalid."""
-        convert(self)
+        convert_fields(self)
         check = Checker(self)
         check.at_least(1, "horizon")
         check.within(0, 1, "gamma")
@@ -66,7 +68,7 @@ class CommonConfig:
 
     @property
     def unlearned(self) -> int:
-        """Steps at the start without updates."""
+        """Initial steps without updates."""
         return 0
 
     def check_num_envs(self, num_envs: int) -> None:
@@ -84,7 +86,7 @@ class CommonConfig:
         return options
 
     def rounds(self, num_envs: int) -> str:
-        """What several environments mean for the updates, in a sentence; empty if nothing."""
+        """A sentence on how several environments affect the updates; empty if they do not."""
         return ""
 
     def for_task(self, task: str) -> Self:
@@ -106,6 +108,9 @@ class CommonConfig:
 class GaussianConfig(CommonConfig):
     """Options of the algorithms with an unbounded Gaussian policy."""
 
+    normalizes_observations: ClassVar[bool] = True
+    normalizes_rewards: ClassVar[bool] = True
+
     clip_actions: bool = False
     """Clip actions to their bounds before passing them to the environment (authors' code, and
     the originals of TRPO and Trust-PCL: no)."""
@@ -115,16 +120,18 @@ class GaussianConfig(CommonConfig):
 class OffPolicyConfig(CommonConfig):
     """Options shared by DDPG, TD3, SAC and SQL."""
 
+    needs_bounds: ClassVar[bool] = True
+
     horizon: int = 200
-    """Environment steps per row of progress.csv, over all environments; also the steps between
-    points where a run can stop. Does not affect learning, except for when checkpoints are saved
+    """Environment steps per row of progress.csv, over all environments; a run can stop only
+    between rows. Does not affect learning, except through the steps at which checkpoints are saved
     (ours)."""
     steps_per_update: int = 1
     """Environment steps collected before each update, over all environments (originals)."""
     updates_per_step: float = 1.0
     """Gradient steps per environment step (originals)."""
     random_steps: int | None = None
-    """Steps at the start with uniformly random actions and no updates. By default 10,000 on
+    """Initial steps with uniformly random actions and no updates. By default 10,000 on
     HalfCheetah and Ant (original of TD3) and on the Humanoids (ours), 1,000 elsewhere."""
     replay_size: int = 1_000_000
     """Capacity of the replay in transitions; the oldest are overwritten (originals)."""
@@ -154,7 +161,7 @@ class OffPolicyConfig(CommonConfig):
 
     @property
     def unlearned(self) -> int:
-        """Steps at the start without updates."""
+        """Initial steps without updates."""
         assert self.random_steps is not None, "for_task fills it in"
         return self.random_steps
 
@@ -178,9 +185,9 @@ class OffPolicyConfig(CommonConfig):
         if num_envs == 1 or "steps_per_update" in options:
             return options
         defaults: dict[str, Any] = {x.name: x.default for x in fields(cls)} | options
-        least, each = defaults["steps_per_update"], defaults["updates_per_step"]
+        least = defaults["steps_per_update"]
+        rate = convert("updates_per_step", defaults["updates_per_step"], float)
         multiples = range(num_envs * -(-least // num_envs), MOST_ROUND * num_envs, num_envs)
-        rate = float(each) if isinstance(each, Real) else 1.0  # `convert` will refuse it
         steps = next((n for n in multiples if _whole(rate * n)), least)
         fitted = {"steps_per_update": steps}
         if "horizon" not in options:
@@ -275,83 +282,6 @@ def _whole(updates: float) -> bool:
 Options = TypeVar("Options", bound=CommonConfig)
 
 
-class Checker:
-    """Raises a `DiscError` that names the option. None is valid where `convert` accepted it."""
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
-    def __call__(self, option: str, holds: bool, rule: str) -> None:
-        if not holds:  # also if the value is NaN, as its comparisons are False
-            raise DiscError(f"{option} must be {rule}, not {getattr(self.config, option)!r}.")
-
-    def at_least(self, low: float, *options: str) -> None:
-        for option, value in self._given(options):
-            self(option, low <= value < float("inf"), f"at least {low}")
-
-    def _given(self, options: tuple[str, ...]) -> Iterator[tuple[str, float]]:
-        values = ((option, getattr(self.config, option)) for option in options)
-        return ((option, value) for option, value in values if value is not None)
-
-    def within(self, low: float, high: float, *options: str) -> None:
-        for option in options:
-            self(option, low <= getattr(self.config, option) <= high, f"within [{low}, {high}]")
-
-    def above_zero(self, *options: str) -> None:
-        for option, value in self._given(options):
-            self(option, 0 < value < float("inf"), "above 0")
-
-    def rate(self, *options: str) -> None:
-        for option in options:
-            self(option, 0 < getattr(self.config, option) < 1, "above 0 and below 1")
-
-    def below_one(self, *options: str) -> None:
-        for option in options:
-            self(option, 0 <= getattr(self.config, option) < 1, "at least 0 and below 1")
-
-
-def convert(config: Any) -> None:
-    """Give each option its declared type: a float option given as 1 or np.float32(1) becomes 1.0.
-
-    Raises:
-        DiscError: a value is not of its option's type, or not one of its choices.
-    """
-    check = Checker(config)
-    for name, kind in get_type_hints(type(config)).items():
-        if get_origin(kind) is ClassVar:
-            continue
-        value, optional = getattr(config, name), type(None) in get_args(kind)
-        if value is None and optional:
-            continue
-        kind = next(x for x in get_args(kind) if x is not type(None)) if optional else kind
-        rule, converted = _converted(value, kind)
-        check(name, converted is not None, rule)
-        object.__setattr__(config, name, converted)
-
-
-def _converted(value: Any, kind: Any) -> tuple[str, Any]:
-    """A description of a type, and the value converted to it, or None if that is impossible."""
-    number = not isinstance(value, bool | np.bool_)
-    if kind is bool:
-        return "true or false", None if number else bool(value)
-    if kind is int:
-        whole = number and isinstance(value, Integral) and abs(int(value)) < LARGEST
-        return "a whole number", int(value) if whole else None
-    if kind is float:
-        real = number and isinstance(value, Real)
-        real = real and (not isinstance(value, Integral) or abs(int(value)) < LARGEST)
-        return "a number", float(value) if real else None
-    if get_origin(kind) is Literal:
-        return f"one of {', '.join(get_args(kind))}", value if value in get_args(kind) else None
-    if get_origin(kind) is tuple:
-        several = isinstance(value, list | tuple | np.ndarray)
-        entries = (
-            [_converted(entry, get_args(kind)[0])[1] for entry in value] if several else [None]
-        )
-        return "a list of whole numbers", None if None in entries else tuple(entries)
-    return "text", value if isinstance(value, str) else None
-
-
 @cache
 def compiled(config: Options) -> Options:
     """The config as compiled programs see it: a change of other options does not recompile them."""
@@ -378,9 +308,7 @@ def make_config(
     Raises:
         DiscError: the algorithm has no such option, or a value is invalid.
     """
-    if preset not in get_args(Preset):
-        choices = ", ".join(get_args(Preset))
-        raise DiscError(f"preset must be one of {choices}, not {preset!r}.")
+    preset = convert("preset", preset, Preset)
     known = [field.name for field in fields(algorithm.Config)]
     for name, value in algorithm.Config.removed.items():
         if options.get(name, value) != value:

@@ -32,7 +32,8 @@ from disc.policy.policies import Categorical, Gaussian
 from disc.types import Floats, Metrics, Spec
 
 FEW_DIMENSIONS = 6
-"""With more action dimensions, σ starts at half (`halve_std`), and DISC reuses more batches."""
+"""With more action dimensions than this, σ starts at half (`halve_std`), and DISC reuses more
+batches."""
 LOG_2 = np.float32(np.log(2.0))
 HEAD_GAIN = 0.01  # so that the first policy hardly depends on the observation (authors' code)
 

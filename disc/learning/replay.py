@@ -218,7 +218,7 @@ def push_transitions(replay: TransitionReplay, rollout: Rollout) -> TransitionRe
 
 @partial(jax.jit, donate_argnums=0)
 def _write_transitions(replay: TransitionReplay, rows: jax.Array) -> TransitionReplay:
-    """Rows hold all fields, as transferring one array to the device is faster than six."""
+    """Rows hold all fields: transferring one array to the device is faster than six."""
     size, length, s = len(replay.reward), len(rows), replay.observation.shape[1]
     kept = min(size, length)  # the newest, if not all fit
     slots = (replay.stored + jnp.arange(length - kept, length, dtype=jnp.int32)) % size

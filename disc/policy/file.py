@@ -79,7 +79,7 @@ def load(path: str | Path, best: bool = False) -> Policy:
 
     Args:
         path: a policy file, or a run directory.
-        best: of a run directory, the policy of its best evaluation instead of the last one.
+        best: load the policy of the run's best evaluation instead of its last policy.
     """
     return read(locate(path, best)).policy
 
@@ -88,7 +88,7 @@ def locate(path: str | Path, best: bool = False) -> Path:
     """The path of a policy file, given it or its run directory.
 
     Raises:
-        DiscError: the best policy is requested of a file, or of a run that has none.
+        DiscError: the best policy is requested from a file, or from a run that has none.
     """
     path = Path(path)
     if not best:

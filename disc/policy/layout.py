@@ -45,7 +45,7 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True)
 class Numbers:
-    """An array of numbers, as it is: Box and MultiBinary."""
+    """An array of numbers, unchanged: Box and MultiBinary."""
 
     shape: tuple[int, ...]
 
@@ -57,11 +57,11 @@ class Numbers:
     def encode(self, x: Any, out: Floats) -> None:
         """Write arrays (*lead, *shape) to `out`, (*lead, size)."""
         if x.dtype.kind not in "fiub":
-            raise TypeError(f"is {_named(x)}, not an array of numbers")
+            raise TypeError(f"is {value_summary(x)}, not an array of numbers")
         out[...] = x.reshape(out.shape)
 
     def names(self) -> Iterator[str]:
-        """What each number of the flat observation is, behind the name of the entry."""
+        """What to add to the entry's name for each number of the flat observation."""
         if not self.shape:
             return iter([""])
         places = itertools.product(*map(range, self.shape))
@@ -99,7 +99,7 @@ class Categories:
     def encode(self, x: Any, out: Floats) -> None:
         """Write arrays (*lead, *shape) to `out`, (*lead, size)."""
         if x.dtype.kind not in "iub":
-            raise TypeError(f"is {_named(x)}, not {self._wanted()}")
+            raise TypeError(f"is {value_summary(x)}, not {self._wanted()}")
         flat = x.reshape(*out.shape[:-1], len(self.counts))
         found = flat[..., self._columns] == self._values
         if np.count_nonzero(found) != flat.size:
@@ -115,7 +115,7 @@ class Categories:
         return "whole numbers in the ranges of the space"
 
     def names(self) -> Iterator[str]:
-        """What each number of the flat observation is, behind the name of the entry."""
+        """What to add to the entry's name for each number of the flat observation."""
         places = Numbers(self.shape).names()
         for place, start, count in zip(places, self.starts, self.counts, strict=True):
             yield from (f"{place} = {value}" for value in range(start, start + count))
@@ -150,13 +150,13 @@ class Entries:
         """Raise an error unless a value has exactly these entries."""
         if self.keys is None:
             if not isinstance(value, tuple | list):
-                raise TypeError(f"is {_named(value)}, not a tuple of {self.count} entries")
+                raise TypeError(f"is {value_summary(value)}, not a tuple of {self.count} entries")
             if len(value) != self.count:
                 raise ValueError(f"has {len(value)} entries, not {self.count}")
             return
         if not isinstance(value, Mapping):
             keys = ", ".join(map(repr, self.keys))
-            raise TypeError(f"is {_named(value)}, not a dict with the keys {keys}")
+            raise TypeError(f"is {value_summary(value)}, not a dict with the keys {keys}")
         missing = [repr(key) for key in self.keys if key not in value]
         unknown = [repr(key) for key in value if key not in self.keys]
         what = [f"lacks the key {missing[0]}"] if missing else []
@@ -198,7 +198,7 @@ class Layout:
     root: Node
     size: int = field(init=False)  # S
     shape: tuple[int, ...] = field(init=False)  # of a Box, else (S,)
-    plain: bool = field(init=False)  # the observation is an array that is used as it is
+    plain: bool = field(init=False)  # the observation is an array that is used unchanged
     leaves: tuple[Leaf, ...] = field(init=False, repr=False, compare=False)
     inner: tuple[tuple[tuple[Key, ...], int], ...] = field(init=False, repr=False, compare=False)
 
@@ -393,7 +393,7 @@ class Layout:
 
     @np.errstate(over="ignore")
     def _carefully(self, observation: Any, strict: bool = False) -> Floats:
-        """As `flatten`, but slower, with an error that says what is wrong.
+        """Like `flatten`, but slower, with an error that says what is wrong.
 
         Args:
             observation: one observation.
@@ -473,12 +473,14 @@ def _array(value: Any) -> Any:
         return np.asarray(None)
 
 
-def _named(value: Any) -> str:
-    """What a value is, in a few words."""
+def value_summary(value: Any) -> str:
+    """A short description of a value."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind != "O":
         value = value.item()
     if value is None or isinstance(value, str | bytes | int | float):
         return repr(value)[:50]
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and type {value.dtype}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} values"
     return f"a {type(value).__name__}"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from disc.policy.layout import Layout, LayoutError
 from disc.types import Choices, DiscError, Floats
 
-LARGEST = float(np.finfo(np.float32).max)
+FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ class Policy(ABC):
         if not self.weights or size != self.outputs():
             raise ValueError(f"{size} outputs do not fit actions of shape {self.action_shape}")
         clip = self.observation_clip
-        if not (clip is None or (isinstance(clip, int | float) and 0 < clip < LARGEST)):
+        if not (clip is None or (isinstance(clip, int | float) and 0 < clip < FLOAT_MAX)):
             raise ValueError(f"observations can't be clipped to ±{clip!r}")
         if self.observation_inverse_std.shape != self.observation_mean.shape:
             raise ValueError("the normaliser's arrays differ in shape")
@@ -559,7 +559,7 @@ class Deterministic(Bounded):
     def check(self, inputs: int = 0) -> None:
         """Raise a `ValueError` if arrays do not fit together."""
         super().check(inputs)
-        if not 0.0 <= self.exploration < LARGEST:
+        if not 0.0 <= self.exploration < FLOAT_MAX:
             raise ValueError(f"the exploration {self.exploration} is invalid")
         hidden = [bias.shape for bias in self.biases[:-1]]
         if self.scales and not (

@@ -100,7 +100,7 @@ def references(study: Study, found: Found) -> References:
         summary += f", on {some(ours, 9)} by the best arm's mean" if ours else ""
     else:
         summary += "the best arm's mean"
-    summary += f". Left out, as this is not above 0: {', '.join(none)}." if none else "."
+    summary += f". Left out, because this is not above 0: {', '.join(none)}." if none else "."
     summary += " Tasks with a small divisor dominate the mean, but not the interquartile mean."
     return References(values, summary)
 

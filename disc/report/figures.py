@@ -10,9 +10,9 @@ from disc.report import svg
 from disc.report.load import Group, Study
 from disc.report.markup import (
     NOTHING,
-    Cell,
     Column,
     Html,
+    TableCell,
     join,
     measured,
     numeric,
@@ -164,12 +164,12 @@ def _numbers(title: str, panels: Panels) -> Html:
         longest = max(float(line.steps[-1]) for line in lines)
         for line in lines:
             values = [_value(line, share * longest) for share in SHARES]
-            last = Cell(f"{longest:,.0f}", longest)
+            last = TableCell(f"{longest:,.0f}", longest)
             rows.append([name, line.label, line.seeds, *values, last])
     return table(f"{title}: mean ± standard deviation", columns, rows)
 
 
-def _value(line: Line, step: float) -> Cell:
+def _value(line: Line, step: float) -> TableCell:
     """The last value at or before a step, unless the curve ended well before it."""
     index = int(np.searchsorted(line.steps, step, side="right")) - 1
     if index < 0 or line.steps[-1] < 0.98 * step:

@@ -43,7 +43,7 @@ def data(value: Any) -> Html:
     return tag("script", Html(text), type="application/json")
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A table's cell: its content and its sort key."""
 
     shown: object
@@ -95,20 +95,20 @@ def _kind(column: Column, index: int, heads: int) -> str | None:
 
 
 def _cell(value: object, column: Column, index: int, heads: int) -> Html:
-    shown, key = value if isinstance(value, Cell) else (value, str(value))
+    shown, key = value if isinstance(value, TableCell) else (value, str(value))
     name, scope = ("th", "row") if index < heads else ("td", None)
     key = "" if key is None else key
     return tag(name, shown, scope=scope, class_=_kind(column, index, heads), data_key=key)
 
 
-NOTHING = Cell("–")
+NOTHING = TableCell("–")
 
 
-def measured(value: float, spread: float | None = None) -> Cell:
+def measured(value: float, spread: float | None = None) -> TableCell:
     """A number with its ±, if given: 246,436 ± 40,387, 314.3, −0.250."""
     size = max(abs(value), spread or 0.0)
     both = [value] if spread is None else [value, spread]
-    return Cell(" ± ".join(_fixed(x, size) for x in both), value)
+    return TableCell(" ± ".join(_fixed(x, size) for x in both), value)
 
 
 def _fixed(value: float, size: float) -> str:
@@ -118,9 +118,9 @@ def _fixed(value: float, size: float) -> str:
     return (f"{value:.2g}" if tiny else f"{value:,.{places}f}").replace("-", "−")
 
 
-def between(ends: tuple[float, float] | None) -> Cell:
+def between(ends: tuple[float, float] | None) -> TableCell:
     """An interval."""
-    return Cell(" to ".join(_fixed(x, abs(x)) for x in ends), ends[0]) if ends else NOTHING
+    return TableCell(" to ".join(_fixed(x, abs(x)) for x in ends), ends[0]) if ends else NOTHING
 
 
 def several(count: int, word: str) -> str:

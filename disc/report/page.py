@@ -19,9 +19,9 @@ from disc.report.figures import figures
 from disc.report.load import Results, Run, Study
 from disc.report.markup import (
     NOTHING,
-    Cell,
     Column,
     Html,
+    TableCell,
     join,
     measured,
     note,
@@ -247,12 +247,12 @@ def _run(run: Run, task: str, arm: str, found: Results) -> list[object]:
         task,
         arm,
         config["seed"],
-        Cell(f"{run.steps:,}{state}", run.steps),
-        Cell(f"{planned:,}", planned),
-        Cell(f"{run.seconds:,.0f}", run.seconds),
+        TableCell(f"{run.steps:,}{state}", run.steps),
+        TableCell(f"{planned:,}", planned),
+        TableCell(f"{run.seconds:,.0f}", run.seconds),
         NOTHING if run.last is None else measured(run.last),
         measured(best["return"]) if best else NOTHING,
-        Cell(short(best["step"]), best["step"]) if best else NOTHING,
+        TableCell(short(best["step"]), best["step"]) if best else NOTHING,
         measured(again["return"], again["return_std"]) if again else NOTHING,
         config.get("commit") or "–",
         f"{', '.join(parts)}{cores}" or "–",
@@ -262,17 +262,17 @@ def _run(run: Run, task: str, arm: str, found: Results) -> list[object]:
     ]
 
 
-def _resumed(run: Run) -> Cell:
+def _resumed(run: Run) -> TableCell:
     parts = [
         join([f"at step {entry.get('step')}: ", _command(entry.get("command")).shown])
         for entry in run.resumed
     ]
-    return Cell(join(parts, "; ") if parts else "no", len(parts))
+    return TableCell(join(parts, "; ") if parts else "no", len(parts))
 
 
-def _command(args: Any) -> Cell:
+def _command(args: Any) -> TableCell:
     text = shlex.join(map(str, args)) if isinstance(args, list) else str(args or "–")
-    return Cell(tag("code", text), text)
+    return TableCell(tag("code", text), text)
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from disc.report.figures import captioned
 from disc.report.load import Group, Study
 from disc.report.markup import (
     NOTHING,
-    Cell,
     Column,
     Html,
+    TableCell,
     between,
     join,
     measured,
@@ -131,29 +131,29 @@ def main_table(study: Study) -> Html:
 
 def _cells(row: Row, paper: bool) -> list[object]:
     group, judged = row.group, verdict(row)
-    arm = Cell(tag("span", group.arm, tag("small", REUSED_NOTHING)), group.arm)
+    arm = TableCell(tag("span", group.arm, tag("small", REUSED_NOTHING)), group.arm)
     mark = tag("span", MARKS[judged.kind], class_="symbol", aria_hidden="true")
     shown = [mark, f" {judged.text}", tag("small", judged.more) if judged.more else ""]
     ours = [NOTHING] * 4
     if row.ours:
         best = measured(row.ours.value, row.ours.spread if row.seeds > 1 else None)
-        at = Cell(short(row.ours.step), row.ours.step)
+        at = TableCell(short(row.ours.step), row.ours.step)
         ours = [best, measured(row.final), measured(row.area), at]
     theirs = measured(row.paper[0], *row.paper[1:2]) if row.paper else NOTHING
     planned = f" of {group.seeds}" if row.seeds < group.seeds else ""
-    steps = Cell(short(group.steps), group.steps)
+    steps = TableCell(short(group.steps), group.steps)
     if group.unfinished and not group.finished:
         done = min(run.steps for run in group.runs)
-        steps = Cell(f"{short(done)} of {short(group.steps)}", done)
+        steps = TableCell(f"{short(done)} of {short(group.steps)}", done)
     return [
         group.task,
         arm if group.reused_nothing else group.arm,
-        Cell(tag("span", *shown, class_=f"is-{judged.kind}"), list(MARKS).index(judged.kind)),
+        TableCell(tag("span", *shown, class_=f"is-{judged.kind}"), list(MARKS).index(judged.kind)),
         ours[0],
         *([theirs] if paper else []),
         between(row.interval),
         *ours[1:3],
-        Cell(f"{row.seeds}{planned}", row.seeds),
+        TableCell(f"{row.seeds}{planned}", row.seeds),
         steps,
         ours[3],
     ]

@@ -12,9 +12,9 @@ from disc.report import load
 from disc.report.figures import figures
 from disc.report.markup import (
     NOTHING,
-    Cell,
     Column,
     Html,
+    TableCell,
     between,
     join,
     measured,
@@ -27,7 +27,7 @@ from disc.report.markup import (
 from disc.report.page import document
 from disc.report.svg import Style, short, swatch, ticks
 from disc.study import confirm
-from disc.study.confirm import Outcome, Result
+from disc.study.confirm import Result, TuningOutcome
 from disc.study.space import Choices, Range, label
 from disc.study.trials import Trial
 from disc.study.tune import FRESH, Tuning, name
@@ -61,13 +61,13 @@ IMPORTANCES = (
 )
 
 
-def write(root: Path, outcome: Outcome) -> Path:
+def write(root: Path, outcome: TuningOutcome) -> Path:
     """Write the page of a study that has ended, and return its path."""
     storage.write_text(root / PAGE, page(root, outcome))
     return root / PAGE
 
 
-def page(root: Path, outcome: Outcome) -> str:
+def page(root: Path, outcome: TuningOutcome) -> str:
     """The whole file."""
     title = f"Tuning: {outcome.tuning.experiment.title}"
     parts = [
@@ -79,8 +79,8 @@ def page(root: Path, outcome: Outcome) -> str:
     return document(title, parts, "disc tune")
 
 
-def summary(outcome: Outcome) -> str:
-    """What was run."""
+def summary(outcome: TuningOutcome) -> str:
+    """A summary of the study."""
     tuning, plan = outcome.tuning, outcome.tuning.experiment
     ended = [trial.outcome for trial in outcome.trials]
     arm = plan.arms[0]
@@ -94,7 +94,7 @@ def summary(outcome: Outcome) -> str:
     )
 
 
-def _results(outcome: Outcome) -> Html:
+def _results(outcome: TuningOutcome) -> Html:
     names = list(outcome.tuning.space)
     columns = [
         Column("arm"),
@@ -121,13 +121,13 @@ def _result(result: Result) -> list[object]:
     ]
 
 
-def _values(tuning: Tuning, trial: Trial) -> list[Cell]:
+def _values(tuning: Tuning, trial: Trial) -> list[TableCell]:
     values = {**tuning.defaults, **trial.values}
-    return [Cell(label(values[x]), _key(values[x])) for x in tuning.space]
+    return [TableCell(label(values[x]), _key(values[x])) for x in tuning.space]
 
 
 def _key(value: Any) -> float | str:
-    """What a column is sorted by."""
+    """The sort key of a column."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if number else label(value)
 
@@ -136,10 +136,10 @@ def _curves(root: Path) -> Html:
     try:
         return join(figures(study) for study in load.load(root / FRESH).studies)
     except DiscError:  # no run got as far as a row
-        return note("No curves, as no run has a record.")
+        return note("No curves, because no run has a record.")
 
 
-def _search(root: Path, outcome: Outcome) -> list[Html]:
+def _search(root: Path, outcome: TuningOutcome) -> list[Html]:
     best = [result.trial.number for result in outcome.results[1:]]
     entries = [
         tag("li", swatch(Style(i, i)), f" {result.arm.label}")
@@ -301,7 +301,7 @@ def bars(importances: dict[str, float]) -> Html:
     return _svg(8 + row * len(importances), "Importance of the options", parts)
 
 
-def _trials(root: Path, outcome: Outcome) -> Html:
+def _trials(root: Path, outcome: TuningOutcome) -> Html:
     """All trials."""
     tuning = outcome.tuning
     rungs = numeric(*(f"at {steps:,}" for steps in tuning.rungs))
@@ -312,11 +312,11 @@ def _trials(root: Path, outcome: Outcome) -> Html:
     for trial in outcome.trials:
         missing = len(tuning.rungs) - len(trial.scores)
         scores = [*map(measured, trial.scores), *[NOTHING] * missing]
-        own = Cell(name(trial), trial.number)
+        own = TableCell(name(trial), trial.number)
         more: object = trial.reason or NOTHING
         if trial.outcome == "paused":
             commands = confirm.continue_commands(tuning, root, trial)
-            more = Cell(join((tag("code", x) for x in commands), "; "), "paused")
+            more = TableCell(join((tag("code", x) for x in commands), "; "), "paused")
         rows.append([own, trial.outcome, *scores, *_values(tuning, trial), more])
     text = "A paused trial continues bit for bit as if it had not been paused."
     return join([table("All trials", columns, rows), note(text)])

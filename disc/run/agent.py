@@ -16,7 +16,7 @@ from disc.learning.config import DEFAULT_PRESET, Preset
 from disc.policy.policies import Policy
 from disc.run import loop, saving, sb3, terminal
 from disc.run.directory import OnNan, RunDirectory, check_on_nan
-from disc.run.resume import open_run
+from disc.run.resume import Overrides, open_run
 from disc.run.training import (
     CHECKPOINT_EVERY,
     DEFAULT_TRACK,
@@ -25,7 +25,6 @@ from disc.run.training import (
     Plan,
     Track,
     Training,
-    check_counts,
 )
 from disc.types import Metrics
 
@@ -40,19 +39,19 @@ class Agent:
         env: a task's short name (`hopper`), a Gymnasium id, `package:Id-v0`,
             `package.module:factory`, an environment, or a function that makes one.
         seed: all randomness derives from it.
-        num_envs: E; the horizon's N steps are split over them. Off-policy, `steps_per_update` is
-            adapted if it is not given.
+        num_envs: E; the horizon's N steps are split over them. Off-policy algorithms adapt
+            `steps_per_update` if it is not given.
         threads: cores to use; all if None.
         workers: where several environments are stepped: `threads` of this process, `processes`,
             `ray`, or `ray:ADDRESS` of a cluster; found by a trial if None. Results do not depend
             on it.
-        env_kwargs: keyword arguments for making the environment.
+        env_kwargs: keyword arguments for creating the environment.
         preset: where options that are not given come from: `paper`, or `recommended`.
         *others: not used; arguments of other libraries raise an error that names ours.
         **options: the algorithm's options; see its `Config`.
 
     Raises:
-        DiscError: an option is wrong, or the environment can't be used.
+        DiscError: an option is invalid, or the environment can't be used.
     """
 
     algorithm: ClassVar[Algorithm]
@@ -111,7 +110,7 @@ class Agent:
 
     @property
     def preset(self) -> Preset:
-        """Where options that were not given come from."""
+        """The source of options that were not given: `paper` or `recommended`."""
         return self.training.preset
 
     @property
@@ -171,14 +170,14 @@ class Agent:
 
         Args:
             steps: environment steps, rounded up to whole iterations.
-            out: a run directory to make; nothing is written if None.
+            out: a run directory to create; nothing is written if None.
             eval_every: steps between evaluations; 0 turns them off.
             eval_episodes: episodes per evaluation.
             checkpoint_every: steps between checkpoints; 0 turns them off. The environments are
-                reset at each, also if nothing is written, so that `out` does not change a run.
+                reset at each, even if nothing is written, so `out` does not change a run.
             callbacks: called as `callback(agent, row)` after every iteration; one that returns
                 False stops the run.
-            on_nan: what to do if an update gives a NaN or an infinity: stop, or rollback to the
+            on_nan: what to do if an update gives a NaN or an infinity: `stop`, or `rollback` to the
                 last checkpoint with half the step size (needs `out`).
             track: trackers that receive each row: tensorboard, wandb, mlflow. Needs `out`.
             best: evaluations are compared by their `mean`, or by a `lower` confidence bound of it.
@@ -192,24 +191,14 @@ class Agent:
             The agent itself.
 
         Raises:
-            DiscError: an argument is wrong, or the environment is.
+            DiscError: an argument or the environment is invalid.
             KeyboardInterrupt: after Ctrl-C or SIGTERM, once the iteration is finished and saved.
         """
         sb3.check_learn(type(self).__name__, steps, others)
         assert steps is not None
-        training = self.training
-        check_counts(steps=steps)
-        plan = Plan(
-            training.state.step + int(steps),
-            eval_every,
-            eval_episodes,
-            checkpoint_every,
-            best,
-            stop_at,
-            patience,
-            limits_from=training.state.step,
-        )
-        plan.check()
+        training, start = self.training, self.training.state.step
+        plan = Plan(steps, eval_every, eval_episodes, checkpoint_every, best, stop_at, patience)
+        plan = dataclasses.replace(plan, steps=start + plan.steps, limits_from=start)
         if plan.eval_every:
             with borrowed(training.maker, "to evaluate in"):
                 pass  # fail now rather than at the first evaluation
@@ -309,15 +298,22 @@ def resume(
             differ: the results are the same.
         on_nan: see `Agent.learn`; as when the run began if None.
         stop_at: see `Agent.learn`; as when the run began if None, infinity turns it off. If the
-            run was stopped early, `stop_at` and `patience` count evaluations from there.
+            run was stopped early, `stop_at` and `patience` count only later evaluations.
         patience: see `Agent.learn`; as when the run began if None.
         callbacks: see `Agent.learn`.
         progress: show a progress bar on standard error.
     """
     say = partial(terminal.make_console(progress).print, markup=False)
-    training, plan, directory = open_run(
-        Path(run), steps, env, threads, workers, on_nan, say, stop_at, patience
+    overrides = Overrides(
+        steps=steps,
+        env=env,
+        threads=threads,
+        workers=workers,
+        on_nan=on_nan,
+        stop_at=stop_at,
+        patience=patience,
     )
+    training, plan, directory = open_run(Path(run), overrides, say)
     kind = AGENTS[training.algorithm.NAME]
     agent = kind.__new__(kind)
     agent.training = training

@@ -1,7 +1,7 @@
 """Checkpoints: everything that changes, in one file that is complete or absent.
 
 At a scheduled checkpoint the environments are reset in every run, so their state need not be saved.
-A checkpoint at any other moment (the end of a run, Ctrl-C) also holds the actions since the last
+A checkpoint at any other time (the end of a run, Ctrl-C) also holds the actions since the last
 reset; repeating them restores the environments.
 """
 
@@ -110,9 +110,10 @@ def load(path: Path, fresh: State) -> Checkpoint:
     """
     arrays, info = storage.read_tensors(path, FORMAT, FORMAT_VERSION, mapped=True)
     try:
-        taken, where = (np.array(arrays[f"environments/{name}"]) for name in ("taken", "where"))
+        names = ("environments/taken", "environments/where")
+        actions_since_reset, observations = (np.array(arrays[name]) for name in names)
         state = _restore(fresh, arrays)
-        found = Checkpoint(state, taken, where, info, _best(arrays, info))
+        found = Checkpoint(state, actions_since_reset, observations, info, _best(arrays, info))
         _check(found, fresh)
     except storage.MALFORMED as error:
         raise DiscError(f"{path}: does not fit this run's options ({error}).") from error
@@ -177,7 +178,7 @@ def newest(directory: Path, fresh: State) -> tuple[Checkpoint | None, list[str]]
     if complaints:
         raise DiscError(
             f"{directory}: all of its {len(complaints)} checkpoints are damaged ({complaints[0]}) "
-            "Restore one from a copy, or remove them all to start the run again."
+            "Restore one from a backup, or remove them all to start the run again."
         )
     return None, complaints
 
@@ -195,7 +196,7 @@ def without_replay(state: Any) -> dict[str, Any]:
 def _fits(stored: np.dtype[Any], blank: Any) -> bool:
     """Whether an array can take the place of an initial value.
 
-    Older versions stored a float option that was given as an integer as one.
+    Older versions stored a float option as an integer if it was given as one.
     """
     if isinstance(blank, jax.Array):
         return stored == blank.dtype
@@ -222,7 +223,7 @@ def _restore(fresh: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
 
 
 PART = 10_000
-"""Rows that are compared or copied at a time, as a replay may fill most of the memory."""
+"""Rows that are compared or copied at a time: a replay may fill most of the memory."""
 
 AnyReplay = BatchReplay | ChunkReplay | TransitionReplay
 Replay = TypeVar("Replay", BatchReplay, ChunkReplay, TransitionReplay)
@@ -256,7 +257,7 @@ def _bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def unpack(arrays: Mapping[str, np.ndarray[Any, Any]], empty: Replay) -> Replay:
-    """The replay that `pack` took apart, in the memory of `empty`, which must not be used again.
+    """The replay from the arrays of `pack`, in the memory of `empty`, which must not be used again.
 
     Raises:
         KeyError, TypeError, ValueError: the arrays do not fit; `empty` is unchanged.

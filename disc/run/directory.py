@@ -12,13 +12,14 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from disc import host, storage
 from disc.envs.factory import Maker
 from disc.envs.pool import check_workers
+from disc.options import convert, count
 from disc.policy.file import BEST
 from disc.run import checkpoint, lock, log, saving
 from disc.run.lock import Lock
@@ -29,7 +30,6 @@ from disc.run.training import (
     Plan,
     Track,
     Training,
-    check_counts,
     check_evaluation,
 )
 from disc.types import DiscError, Metrics
@@ -39,9 +39,7 @@ OnNan = Literal["stop", "rollback"]
 
 def check_on_nan(choice: str, written: bool) -> None:
     """Raise a `DiscError` if it is not a choice, or needs a run directory and there is none."""
-    if choice not in get_args(OnNan):
-        raise DiscError(f"on_nan must be one of {', '.join(get_args(OnNan))}, not {choice!r}.")
-    if choice == "rollback" and not written:
+    if convert("on_nan", choice, OnNan) == "rollback" and not written:
         raise DiscError("on_nan='rollback' returns to a checkpoint, so it needs out=…")
 
 
@@ -111,7 +109,7 @@ class RunDirectory:
         """An existing run directory.
 
         Raises:
-            DiscError: it holds no run, links out of itself, or another process has locked it.
+            DiscError: it holds no run, contains links out of it, or is locked by another process.
         """
         directory = cls(path, read_config(path))
         _check_links(path)
@@ -176,7 +174,7 @@ class RunDirectory:
         training.rows = rows
 
     def start_trackers(self, say: Callable[[str], Any]) -> None:
-        """Start the trackers other than TensorBoard, and note what they call this run."""
+        """Start the trackers other than TensorBoard, and note their names for this run."""
         names = [name for name in self._track if name != "tensorboard"]
         known = self.config.get("tracked_as", {})
         plan, others = self.config["plan"], ("algorithm", "env_name", "seed", "num_envs", "preset")
@@ -212,7 +210,7 @@ class RunDirectory:
         """Write `best.disc`, if there is a best evaluation; remove an older one if not.
 
         Raises:
-            DiscError: it can't be written; the previous one is still there.
+            DiscError: it can't be written; the previous one is kept.
         """
         with self._writing():
             if training.best is not None:
@@ -230,7 +228,7 @@ class RunDirectory:
         """Write the policy file and a checkpoint.
 
         Raises:
-            DiscError: they can't be written; the previous ones are still there.
+            DiscError: they can't be written; the previous ones are kept.
         """
         actions = training.env.actions_since_reset
         shape = (training.num_envs, 0, training.env.spec.action_size)
@@ -267,7 +265,7 @@ class RunDirectory:
             args += worker_args(self.config.get("workers"))
             raise DiscError(
                 f"{self.path}: can't be written ({error.strerror or error}); the run is {saved}. "
-                f"Fix that and resume with `{resume_command(self.path, args)}`."
+                f"Fix this and resume with `{resume_command(self.path, args)}`."
             ) from error
 
     def close(self) -> None:
@@ -307,12 +305,12 @@ def resume_command(path: Path, cli_args: Iterable[str]) -> str:
 
 
 def leftovers(path: Path) -> Iterable[Path]:
-    """Partial files of a process that was killed while it made a run directory."""
+    """Partial files of a process that was killed while it created a run directory."""
     return path.glob(".config.json.*.part")
 
 
 def is_free(path: Path) -> bool:
-    """Whether there is nothing, or a directory that is empty except for what a kill left."""
+    """Whether the path does not exist, or is a directory with nothing but what a kill left."""
     if not path.exists():
         return True
     return path.is_dir() and not {*path.iterdir()} - {*leftovers(path), path / lock.FILE}
@@ -326,7 +324,7 @@ def check_free(path: Path) -> None:
         )
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise DiscError(f"{path}: can't be created, as {there} is not a writable folder.")
+        raise DiscError(f"{path}: can't be created: {there} is not a writable folder.")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -352,12 +350,9 @@ def _check_config(config: Any) -> None:
         raise TypeError("algorithm and env must be names")
     if not all(isinstance(config[name], dict) for name in ("env_kwargs", "plan", "config")):
         raise TypeError("env_kwargs, plan and config must be tables")
-    counts = {name: config[name] for name in ("seed", "num_envs", "threads")}
-    plan = Plan(**config["plan"])
-    if None in (*counts.values(), plan.steps):
-        raise TypeError("a number is missing")
-    check_counts(**counts)
-    plan.check()
+    for name in ("seed", "num_envs", "threads"):
+        count(name, config[name])
+    Plan(**config["plan"])
     check_workers(config.get("workers"))
     names, known = config.get("track", []), config.get("tracked_as", {})
     if not all(isinstance(x, str) for x in (*names, *known, *known.values())):
@@ -372,7 +367,7 @@ def _check_config(config: Any) -> None:
 
 def _check_ended(ended: dict[str, Any]) -> None:
     """Raise if the record of a run's end is invalid."""
-    check_counts(steps=ended["step"])
+    count("steps", ended["step"])
     if type(ended["early"]) is not bool or not isinstance(ended["reason"], str):
         raise TypeError(f"ended is {ended!r}")
     if "best" in ended:

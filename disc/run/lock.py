@@ -52,7 +52,7 @@ class Lock:
         return cls(number, file)
 
     def release(self) -> None:
-        """Release it; a second time does nothing."""
+        """Release it; a second call does nothing."""
         if self.number is None:
             return
         os.close(self.number)

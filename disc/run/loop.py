@@ -27,7 +27,7 @@ from disc.types import DiscError, Measured, Metrics, Rollout, Spec
 
 AfterIteration = Callable[[Metrics], Any]
 """Called with each row; returning False stops the run."""
-Outcome = Literal["finished", "interrupted", "stopped"]
+RunOutcome = Literal["finished", "interrupted", "stopped"]
 SAVED = "saved"  # the argument of a KeyboardInterrupt after which nothing is lost
 
 
@@ -41,7 +41,7 @@ def run(
     """Train until the plan is complete, and save; roll back after a non-finite value, if asked to.
 
     Args:
-        training: the run; changes.
+        training: the run, which is changed.
         plan: how long to train, when to evaluate and save.
         directory: where to record and save; closed at the end. Nothing is written if None.
         callbacks: called after each iteration.
@@ -82,7 +82,7 @@ def run(
 
 
 def begin(training: Training, plan: Plan, directory: RunDirectory | None) -> None:
-    """Reset the environments if they have not been reset, and save what training starts from."""
+    """Reset the environments if they have not been reset, and save the starting point."""
     training.config = training.config.for_steps(plan.steps)
     if not training.started:
         training.env.reset(training.seed, training.state.step)
@@ -115,12 +115,12 @@ def train(
     reporter: Reporter,
     interrupted: Callable[[], bool],
     callbacks: Sequence[AfterIteration],
-) -> Outcome:
+) -> RunOutcome:
     """Iterate until `plan.steps` steps are taken, or a limit on evaluations is reached.
 
     Returns:
-        Why it ended: at its end, by a signal, or by a callback. A signal during an evaluation
-        leaves the row in `training.pending`.
+        Why it ended: it was complete, or a signal or a callback stopped it. A signal during an
+        evaluation leaves the row in `training.pending`.
     """
     say_once = cache(reporter.say)
     while training.pending is not None or not best.over(training, plan):
@@ -175,7 +175,7 @@ def advance(training: Training, plan: Plan) -> Metrics:
     return {
         "step": training.state.step,
         **dict.fromkeys(names, math.nan),
-        **describe(rollouts, training.env.spec),
+        **episode_metrics(rollouts, training.env.spec),
         **metrics,
     }
 
@@ -221,7 +221,7 @@ def score(
     interrupted: Callable[[], bool],
     stream: int = seeding.EVALUATION,
 ) -> Metrics:
-    """Evaluate a policy of the run, which was learned by `step`.
+    """Evaluate a policy of the run, as of `step`.
 
     Raises:
         Interrupted: a signal arrived.
@@ -263,7 +263,7 @@ def conclude(
     assert reason is not None
     early = step < plan.steps
     if early:
-        say(f"Stopped early at step {step:,}, as {reason}.")
+        say(f"Stopped early at step {step:,}, because {reason}.")
     if best.evaluated(training) and not plan.schedules(step - training.config.horizon, step):
         best.compare(training, plan)
     if directory is None:
@@ -300,7 +300,7 @@ def average(measured: list[Measured]) -> Metrics:
     return row
 
 
-def describe(rollouts: list[Rollout], spec: Spec) -> Metrics:
+def episode_metrics(rollouts: list[Rollout], spec: Spec) -> Metrics:
     """Returns and lengths of the episodes that ended, and the share of actions out of bounds."""
     returns, lengths, action = (
         np.concatenate([getattr(rollout, name) for rollout in rollouts])

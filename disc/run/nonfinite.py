@@ -39,7 +39,7 @@ class NonFinite(DiscError):
 
     def after(self, rollbacks: int) -> None:
         """Add to the message that rollbacks did not help."""
-        how = f"{rollbacks} rollbacks with half the step size each did not help"
+        how = f"{rollbacks} rollbacks, each halving the step size, did not help"
         self.args = (f"{self.what}, and {how}; check the rewards and observations.",)
 
     def write(self, directory: Path) -> None:
@@ -56,7 +56,7 @@ def check_measured(measured: Measured, state: Any, rollout: Rollout) -> None:
     """
     known = {name: measured[name] for name in MEASURED if name in measured}
     if not all(math.isfinite(x) for x in known.values() if isinstance(x, float)):
-        raise NonFinite(state.step, describe(measured, state, rollout))
+        raise NonFinite(state.step, locate_nonfinite(measured, state, rollout))
 
 
 def check_state(measured: Measured, state: Any, rollout: Rollout) -> None:
@@ -69,7 +69,7 @@ def check_state(measured: Measured, state: Any, rollout: Rollout) -> None:
         NonFinite: a value is NaN or infinite.
     """
     if not all(np.isfinite(np.asarray(x)).all() for _, x in _floats(without_replay(state))):
-        raise NonFinite(state.step, describe(measured, state, rollout))
+        raise NonFinite(state.step, locate_nonfinite(measured, state, rollout))
 
 
 def _floats(tree: Any) -> list[tuple[Any, Any]]:
@@ -82,7 +82,7 @@ def _floats(tree: Any) -> list[tuple[Any, Any]]:
     ]
 
 
-def describe(measured: Measured, state: Any, rollout: Rollout) -> dict[str, Any]:
+def locate_nonfinite(measured: Measured, state: Any, rollout: Rollout) -> dict[str, Any]:
     """Which metrics and arrays are not finite, and the range of the newest batch.
 
     Networks have the names that they have in a policy file; other arrays follow.

@@ -7,6 +7,7 @@ import math
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,51 +16,45 @@ import numpy as np
 from disc.algos import ALGORITHMS
 from disc.envs.factory import Maker, Source
 from disc.learning.config import OLD_PRESET, stored_options
+from disc.options import convert
 from disc.policy.policies import Policy, choices_of
 from disc.run import checkpoint, saving
 from disc.run.directory import OnNan, RunDirectory, awaits_end, check_on_nan, stopped_early
 from disc.run.nonfinite import DUMP, NonFinite
-from disc.run.training import Best, Plan, Training, check_counts
+from disc.run.training import Best, Plan, Training
 from disc.types import DiscError
 
 ROLLBACKS = 5  # per process, before a run gives up
 Say = Callable[[str], None]
 
 
-def open_run(
-    run: Path,
-    steps: int | None,
-    env: Source | None,
-    threads: int | None,
-    workers: str | None,
-    on_nan: OnNan | None,
-    say: Say,
-    stop_at: float | None = None,
-    patience: int | None = None,
-) -> tuple[Training, Plan, RunDirectory]:
+@dataclass(frozen=True)
+class Overrides:
+    """What a resumed run changes; None means as before."""
+
+    steps: int | None = None  # in total
+    env: Source | None = None  # needed if the directory may not choose it
+    threads: int | None = None
+    workers: str | None = None
+    on_nan: OnNan | None = None
+    stop_at: float | None = None  # infinity turns it off
+    patience: int | None = None  # 0 turns it off
+
+
+def open_run(run: Path, overrides: Overrides, say: Say) -> tuple[Training, Plan, RunDirectory]:
     """A run as it was at its newest undamaged checkpoint, and what is left to do.
 
-    Args:
-        run: the run directory.
-        steps: total steps; as planned if None.
-        env: the environment, if the directory may not choose it.
-        threads: cores; as before if None.
-        workers: where environments are stepped; as before if None.
-        on_nan: as before if None.
-        say: receives what the user should know.
-        stop_at: as before if None; infinity turns it off.
-        patience: as before if None; 0 turns it off.
+    `say` receives what the user should know.
 
     Raises:
         DiscError: it can't be resumed.
     """
     directory = RunDirectory.open(run)
     try:
-        plan = _extended(directory.plan, steps, stop_at, patience)
-        training, plan = _open(directory, plan, env, threads, workers, say)
-        if on_nan is not None:
-            check_on_nan(on_nan, written=True)
-            directory.config["on_nan"] = on_nan
+        training, plan = _open(directory, overrides, say)
+        if overrides.on_nan is not None:
+            check_on_nan(overrides.on_nan, written=True)
+            directory.config["on_nan"] = overrides.on_nan
         directory.rewind(training, plan)
         directory.extend(training.state.step, plan)
     except BaseException:
@@ -68,35 +63,26 @@ def open_run(
     return training, plan, directory
 
 
-def _extended(plan: Plan, steps: int | None, stop_at: float | None, patience: int | None) -> Plan:
+def _extended(plan: Plan, overrides: Overrides) -> Plan:
     """The run's plan, with the given values in place of its own.
 
     Raises:
-        DiscError: it is out of range.
+        DiscError: it is invalid.
     """
-    check_counts(steps=steps)
-    plan = dataclasses.replace(
+    stop_at = convert("stop_at", overrides.stop_at, float | None)
+    return dataclasses.replace(
         plan,
-        steps=plan.steps if steps is None else steps,
+        steps=plan.steps if overrides.steps is None else overrides.steps,
         stop_at=plan.stop_at if stop_at is None else None if stop_at == math.inf else stop_at,
-        patience=plan.patience if patience is None else patience,
+        patience=plan.patience if overrides.patience is None else overrides.patience,
     )
-    plan.check()
-    return plan
 
 
-def _open(
-    directory: RunDirectory,
-    plan: Plan,
-    env: Source | None,
-    threads: int | None,
-    workers: str | None,
-    say: Say,
-) -> tuple[Training, Plan]:
+def _open(directory: RunDirectory, overrides: Overrides, say: Say) -> tuple[Training, Plan]:
     run, config = directory.path, directory.config
-    maker = _maker(directory, env, say)
-    workers = _workers(directory, workers)
-    check_counts(threads=threads)
+    plan = _extended(directory.plan, overrides)
+    maker = _maker(directory, overrides.env, say)
+    workers = _workers(directory, overrides.workers)
     if config["algorithm"] not in ALGORITHMS:
         raise DiscError(
             f"{run}: its algorithm {config['algorithm']!r} is not installed; install the package "
@@ -108,7 +94,7 @@ def _open(
         maker.source,
         seed=config["seed"],
         num_envs=config["num_envs"],
-        threads=threads or config["threads"],
+        threads=config["threads"] if overrides.threads is None else overrides.threads,
         workers=workers,
         env_kwargs=dict(maker.kwargs),
         preset=config.get("preset", OLD_PRESET),
@@ -118,21 +104,21 @@ def _open(
     for complaint in complaints:
         say(f"{complaint} Resuming from the checkpoint before it.")
     if found is None:
-        say(f"{run}: no checkpoint was saved yet; the run starts again.")
+        say(f"{run}: no checkpoint has been saved yet; the run starts from the beginning.")
     step = found.state.step if found else 0
     newest = checkpoint.place(directory.checkpoints, step)
     checkpoint.prune(newest, later=False)  # a kill may have prevented it
     if plan.steps <= step and not (found and found.pending):
         if plan != directory.plan or not awaits_end(config, step):
-            raise DiscError(f"{run}: is already at step {step:,}; give more with --steps.")
+            raise DiscError(f"{run}: is already at step {step:,}; give a larger --steps.")
     elif stopped_early(config) and config["ended"]["step"] == step:
         before = directory.plan
         limits = (plan.stop_at, plan.patience) == (before.stop_at, before.patience)
         if limits and plan.steps <= before.steps:
             reason = config["ended"]["reason"]
             raise DiscError(
-                f"{run}: is finished: it stopped early at step {step:,}, as {reason}. Give more "
-                "--steps, or another --stop-at or --patience, to continue."
+                f"{run}: is finished: it stopped early at step {step:,}, because {reason}. "
+                "Give more --steps, or another --stop-at or --patience, to continue."
             )
         plan = dataclasses.replace(plan, limits_from=step)
     if found is not None:
@@ -146,13 +132,13 @@ def _maker(directory: RunDirectory, env: Source | None, say: Say) -> Maker:
     if env is None:
         if recipe is None:
             raise DiscError(
-                f"{run}: its environment was made in Python; use disc.resume(…, env=…)."
+                f"{run}: its environment was created in Python; use disc.resume(…, env=…)."
             )
         how = f"add `--env {shlex.quote(recipe)}` (in Python env={recipe!r})"
         return Maker.from_file(run, recipe, kwargs, how)
     if isinstance(env, str) and Maker(env).name != recipe:
         if kwargs:
-            say(f"{run}: its env_kwargs are ignored, as they belong to {recipe}, not {env}.")
+            say(f"{run}: its env_kwargs are ignored: they belong to {recipe}, not {env}.")
         kwargs = {}
     return Maker(env, kwargs)
 

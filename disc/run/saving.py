@@ -1,4 +1,4 @@
-"""Networks and statistics of a run to a policy file, and back."""
+"""Writes networks and statistics of a run to a policy file, and reads them back."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def _named(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def _name(path: tuple[Any, ...]) -> str:
     """A layer's number follows the name of its array; `mean` and `logits` are left out."""
-    words = [jax.tree_util.keystr((key,), simple=True) for key in path]
-    words = [word for word in words if word not in ("mean", "logits")]
-    if len(words) > 2 and words[-2].isdigit():
-        words[-2:] = [f"{words[-1]}_{words[-2]}"]
-    return "/".join(words)
+    keys = [jax.tree_util.keystr((key,), simple=True) for key in path]
+    keys = [key for key in keys if key not in ("mean", "logits")]
+    if len(keys) > 2 and keys[-2].isdigit():
+        keys[-2:] = [f"{keys[-1]}_{keys[-2]}"]
+    return "/".join(keys)
 
 
 def read_policy(

@@ -43,7 +43,7 @@ LEARN = {
     "progress_bar": "it is progress here",
     "log_interval": "every iteration writes a row of progress.csv if out=DIRECTORY is given",
     "tb_log_name": "learn(…, out=DIRECTORY) writes the events there",
-    "reset_num_timesteps": "a second learn continues to count; load a policy file to start at 0",
+    "reset_num_timesteps": "a second learn continues the count; load a policy file to start at 0",
 }
 
 

@@ -15,8 +15,8 @@ from disc.types import Metrics
 
 
 class Speaker(Console):
-    """Standard error. If it is closed (`| tee` has ended, the terminal is gone), training continues
-    silently.
+    """Standard error. If it is closed (`| tee` has ended, the terminal was closed), training
+    continues silently.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -44,7 +44,7 @@ class Reporter:
     """A progress bar on a terminal, plain lines elsewhere.
 
     Args:
-        title: what runs.
+        title: the name of the run.
         total: the run's steps.
         show: False shows nothing.
         console: standard error by default.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, get_args
 from uuid import uuid4
 
+from disc.options import convert
 from disc.run.training import Track
 from disc.types import DiscError, Metrics
 
@@ -29,13 +30,11 @@ def check_track(names: Sequence[str]) -> tuple[Track, ...]:
     Raises:
         DiscError: there is no such tracker, or its package is not installed.
     """
-    known = get_args(Track)
-    if isinstance(names, str) or not all(name in known for name in names):
-        raise DiscError(f"track must be a sequence of {', '.join(known)}, not {names!r}.")
-    for name in names:
+    given = convert("track", names, tuple[Track, ...])
+    for name in given:
         if name != "tensorboard" and importlib.util.find_spec(name) is None:
             raise DiscError(f"track: {name} is not installed: pip install 'disc-rl[track]'.")
-    return tuple(name for name in known if name in names)
+    return tuple(name for name in get_args(Track) if name in given)
 
 
 class About(NamedTuple):
@@ -61,12 +60,12 @@ class Tracker(Protocol):
         ...
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining rows."""
         ...
 
 
 class WandB:
-    """A run in Weights & Biases; recorded offline in the run directory if nobody is logged in."""
+    """A run in Weights & Biases; recorded offline, in the run directory, without a login."""
 
     def __init__(self, about: About, say: Callable[[str], Any]) -> None:
         import wandb
@@ -152,7 +151,7 @@ class Guarded:
             self._attempt(lambda: tracker.append(finite))
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining rows."""
         if (tracker := self.tracker) is not None:
             self._attempt(tracker.close)
         self.tracker = None

@@ -1,4 +1,4 @@
-"""A run in memory: what was chosen, the environments, and everything that changes."""
+"""A run in memory: its options, the environments, and everything that changes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Self, get_args
-
-import numpy as np
+from typing import Any, Literal, NamedTuple, Self
 
 from disc import host
 from disc.algos import check_actions
@@ -17,36 +15,13 @@ from disc.envs.pool import Environments, check_workers
 from disc.learning import normalize
 from disc.learning.algorithm import Algorithm
 from disc.learning.config import Preset, make_config
+from disc.options import Checker, convert, convert_fields, count
 from disc.policy import file as policy_file
 from disc.policy.policies import Policy
 from disc.types import DiscError, Floats, Metrics
 
 EVAL_EVERY = 100_000
 CHECKPOINT_EVERY = 100_000
-MAY_BE_ZERO = ("seed", "eval_every", "checkpoint_every", "patience", "limits_from")
-MAY_BE_NONE = ("steps", "threads", "jobs")
-MOST = {
-    "seed": 2**64 - 1,
-    "num_envs": 1_000,
-    "threads": 1_000,
-    "episodes": 10**6,
-    "eval_episodes": 10**6,
-}
-MOST_OTHERWISE = 2**62
-
-
-def check_counts(**counts: int | None) -> None:
-    """Raise a `DiscError` unless each count is an integer in its range."""
-    for name, value in counts.items():
-        low = 0 if name in MAY_BE_ZERO else 1
-        if value is None and name in MAY_BE_NONE:
-            continue
-        if not isinstance(value, int | np.integer) or value < low:
-            raise DiscError(f"{name} must be a whole number of at least {low}, not {value!r}.")
-        if value > (most := MOST.get(name, MOST_OTHERWISE)):
-            raise DiscError(f"{name} must be a whole number of at most {most:,}, not {value!r}.")
-
-
 Track = Literal["tensorboard", "wandb", "mlflow"]
 """What receives the rows of a run; see `disc.run.trackers`."""
 DEFAULT_TRACK: tuple[Track, ...] = ("tensorboard",)
@@ -66,16 +41,13 @@ class Plan:
     patience: int = 0  # the run ends after this many evaluations without a new best
     limits_from: int = 0  # these two count evaluations after this step
 
-    def check(self) -> None:
-        """Raise a `DiscError` that names the first option that is out of range."""
-        words = ("best", "stop_at")
-        check_counts(**{n: x for n, x in dataclasses.asdict(self).items() if n not in words})
-        if self.best not in get_args(BestBy):
-            choices = ", ".join(get_args(BestBy))
-            raise DiscError(f"best must be one of {choices}, not {self.best!r}.")
-        number = isinstance(self.stop_at, int | float) and math.isfinite(self.stop_at)
-        if self.stop_at is not None and (not number or isinstance(self.stop_at, bool)):
-            raise DiscError(f"stop_at must be a finite number, not {self.stop_at!r}.")
+    def __post_init__(self) -> None:
+        """Raise a `DiscError` that names the first option that is invalid."""
+        convert_fields(self)
+        check = Checker(self)
+        check.counts("steps", "eval_every", "eval_episodes", "checkpoint_every")
+        check.counts("patience", "limits_from")
+        check("stop_at", self.stop_at is None or math.isfinite(self.stop_at), "a finite number")
         if not self.eval_every and (self.stop_at is not None or self.patience):
             raise DiscError(
                 "stop_at and patience need evaluations, which eval_every 0 turns off; set "
@@ -103,6 +75,10 @@ class Plan:
     def saves(self, before: int, after: int) -> bool:
         """Whether a checkpoint is due after an iteration from step `before` to `after`."""
         return due(self.checkpoint_every, before, after)
+
+
+PLANNED = tuple(x.name for x in dataclasses.fields(Plan) if x.name != "limits_from")
+"""The options of a plan that users choose."""
 
 
 def due(every: int, before: int, after: int) -> bool:
@@ -135,19 +111,18 @@ class Best(NamedTuple):
 
 def check_evaluation(best: dict[str, Any]) -> None:
     """Raise if a record of the best evaluation, perhaps re-evaluated, is invalid."""
-    check_counts(steps=best["step"], eval_episodes=best["episodes"])
+    count("steps", best["step"])
+    count("eval_episodes", best["episodes"])
     for found in (best, best.get("reevaluated", best)):
         for name in ("return", "return_std"):
-            if type(found[name]) not in (int, float):
-                raise TypeError(f"{name} is {found[name]!r}")
-            float(found[name])  # an integer may be too large
+            convert(name, found[name], float)
 
 
 @dataclass
 class Training:
     """Everything that the loop, a checkpoint and a run directory need to know about a run.
 
-    What does not change comes first. `Training.create` checks it and makes the rest.
+    Fields that do not change come first. `Training.create` checks them and makes the rest.
     """
 
     algorithm: Algorithm
@@ -157,7 +132,7 @@ class Training:
     config: Any  # the algorithm's Config; a rollback halves its step sizes
     env: Environments
     state: Any  # the algorithm's State
-    elapsed: float = 0.0  # seconds of training, over all processes that took part
+    elapsed: float = 0.0  # seconds of training, over all processes of the run
     rows: list[Metrics] = field(default_factory=list)  # of progress.csv
     pending: Metrics | None = None  # the newest row, until it is evaluated and recorded
     best: Best | None = None  # of the evaluations so far
@@ -183,15 +158,15 @@ class Training:
         """Check the options, make the environments and an initial state.
 
         Raises:
-            DiscError: an option is wrong, or the environment can't be used.
+            DiscError: an option is invalid, or the environment can't be used.
         """
-        check_counts(seed=seed, num_envs=num_envs, threads=threads)
+        seed, num_envs = count("seed", seed), count("num_envs", num_envs)
+        threads = host.available_cores() if threads is None else count("threads", threads)
         check_workers(workers)
         maker = Maker(source, env_kwargs or {})
-        seed, num_envs = int(seed), maker.num_envs(int(num_envs))
+        num_envs = maker.num_envs(num_envs)
         config = make_config(algorithm, options, preset, num_envs)
         config.check_num_envs(num_envs)
-        threads = threads or host.available_cores()
         host.configure_jax(threads)
         host.forget_programs()
         config = config.for_task(maker.name)

@@ -1,4 +1,4 @@
-"""What a search found, on fresh seeds: the only numbers of `disc tune` that are results.
+"""The best trials of a search on fresh seeds: the only numbers of `disc tune` that are results.
 
 The best of many trials were partly lucky on the seeds of the search. So the best three and the
 defaults run on seeds that the search did not use, and are compared there.
@@ -108,7 +108,7 @@ def _against(result: Result, defaults: Result, count: int) -> Result:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningOutcome:
     """A study that has ended."""
 
     tuning: Tuning

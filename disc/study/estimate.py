@@ -24,7 +24,7 @@ WARM = 2  # iterations
 LONGEST = 1_000  # steps of an episode, if the environment has no limit
 
 
-class Pace(NamedTuple):
+class CellSpeed(NamedTuple):
     """The result of a trial."""
 
     step: float  # seconds per environment step, including learning
@@ -38,31 +38,31 @@ def estimate(
 
     If runs of the same task and arm have made progress, their speed is used instead of a trial.
     """
-    paces: dict[tuple[str, str], Pace | None] = {}
+    speeds: dict[tuple[str, str], CellSpeed | None] = {}
     tried: dict[tuple[str, str], Cell] = {}
     for status in found:
         cell, elapsed = status.cell, status.rows[-1].get("time/elapsed") if status.rows else None
         if status.step > 0.2 * cell.steps and elapsed:
-            paces[cell.kind] = Pace(elapsed / status.step, 0.0)  # evaluations are included
+            speeds[cell.kind] = CellSpeed(elapsed / status.step, 0.0)  # evaluations are included
         elif not status.done:
             tried.setdefault(cell.kind, cell)
-    kinds = [kind for kind in tried if kind not in paces]
+    kinds = [kind for kind in tried if kind not in speeds]
     for first in range(0, len(kinds), jobs):
         some = kinds[first : first + jobs]
         names = ", ".join(f"{arm} on {task}" for task, arm in some)
         tell(f"Timing {names} ({first + len(some)} of {len(kinds)}) …")
         tries = [(kind, _start(tried[kind])) for kind in some]
-        paces |= {kind: _finish(process) for kind, process in tries}
+        speeds |= {kind: _finish(process) for kind, process in tries}
     left = [status for status in found if not status.done]
-    return {status.cell: _seconds(status, paces[status.cell.kind]) for status in left}
+    return {status.cell: _seconds(status, speeds[status.cell.kind]) for status in left}
 
 
-def _seconds(status: Status, pace: Pace | None) -> float | None:
-    if pace is None:
+def _seconds(status: Status, speed: CellSpeed | None) -> float | None:
+    if speed is None:
         return None
     left, every = max(0, status.cell.steps - status.step), status.cell.eval_every
     evaluations = left / every if every else 0.0
-    return left * pace.step + evaluations * pace.evaluation
+    return left * speed.step + evaluations * speed.evaluation
 
 
 def _start(cell: Cell) -> subprocess.Popen[str]:
@@ -76,15 +76,15 @@ def _start(cell: Cell) -> subprocess.Popen[str]:
     )
 
 
-def _finish(process: subprocess.Popen[str]) -> Pace | None:
-    """The result of a trial: the last line of its output, as environments may print others."""
+def _finish(process: subprocess.Popen[str]) -> CellSpeed | None:
+    """The result of a trial: the last line of its output; environments may print others."""
     output, _ = process.communicate()
     if process.returncode != 0:
         return None
-    return Pace(*json.loads(output.strip().splitlines()[-1]))
+    return CellSpeed(*json.loads(output.strip().splitlines()[-1]))
 
 
-def measure(cell: Cell) -> Pace:
+def measure(cell: Cell) -> CellSpeed:
     """Train for a few seconds and evaluate once."""
     from disc.envs.evaluate import evaluate
     from disc.envs.pool import borrowed
@@ -118,7 +118,7 @@ def measure(cell: Cell) -> Pace:
             lengths = evaluate(env, agent.policy, 2, 0, name=agent.maker.name).lengths
             step = (time.perf_counter() - clock) / max(1, sum(lengths))
     (first, start), (last, end) = marks[WARM - 1], marks[-1]
-    return Pace((end - start) / (last - first), step * limit * cell.eval_episodes)
+    return CellSpeed((end - start) / (last - first), step * limit * cell.eval_episodes)
 
 
 def main() -> None:

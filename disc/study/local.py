@@ -22,11 +22,11 @@ from disc.types import DiscError
 
 ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Variables with which matrix products use one core, so that processes do not compete."""
-# Loaded here, as loading right after a fork is unsafe.
+# Loaded here, because loading right after a fork is unsafe.
 SYSTEM = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-class Process:
+class LocalJob:
     """A cell in a separate process on this machine, on one core."""
 
     def __init__(self, root: Path, found: Status) -> None:
@@ -78,7 +78,7 @@ def claim(log: IO[str], directory: Path) -> None:
 def launch(cli_args: list[str], log: IO[str]) -> subprocess.Popen[bytes]:
     """Start a process that runs `disc` with these arguments.
 
-    It ignores Ctrl-C, as its parent asks it to stop, and is killed if its parent dies.
+    It ignores Ctrl-C, because its parent asks it to stop, and is killed if its parent dies.
     """
     return subprocess.Popen(
         [sys.executable, "-m", "disc", *cli_args],
@@ -119,7 +119,7 @@ class Local:
 
     def start(self, root: Path, found: Status) -> Job:
         """Start or resume a cell."""
-        return Process(root, found)
+        return LocalJob(root, found)
 
     def close(self, root: Path) -> None:
         """Nothing to clean up."""

@@ -1,6 +1,6 @@
 """Running a sweep's cells on a Ray cluster of one or more machines.
 
-Each cell is a Ray actor, as a task can't be asked to save and stop. It uses one CPU and runs the
+Each cell is a Ray actor: a task can't be asked to save and stop. It uses one CPU and runs the
 cell as a process. If its machine has access to the sweep's directory, it writes there; otherwise it
 writes to a temporary folder, which is copied back at each checkpoint.
 """
@@ -25,7 +25,7 @@ from disc.envs.ray import PATIENCE, connect
 from disc.host import software
 from disc.run import checkpoint
 from disc.run import log as run_log
-from disc.study.local import Process, claim, last_line
+from disc.study.local import LocalJob, claim, last_line
 from disc.study.sweep import LOGS, Status, status
 from disc.types import DiscError
 
@@ -81,7 +81,7 @@ class Runner:
         paths = [str(Path(__file__).parents[2]), str(self.folder)]  # so that this `disc` is used
         paths += [x["PYTHONPATH"] for x in (self.variables, os.environ) if "PYTHONPATH" in x]
         os.environ.update(self.variables, PYTHONSAFEPATH="1", PYTHONPATH=os.pathsep.join(paths))
-        self.job = Process(self.root, status(self.root, self.found.cell))
+        self.job = LocalJob(self.root, status(self.root, self.found.cell))
         if shared:
             threading.Thread(target=self._watch, daemon=True).start()
         return True
@@ -138,7 +138,7 @@ def write(root: Path, run: Path, found: Files) -> None:
         checkpoint.prune(root / max(brought))
 
 
-class Task:
+class ClusterJob:
     """A cell that runs on the cluster, or waits for a CPU; see `Job`."""
 
     def __init__(self, cluster: Cluster, root: Path, found: Status) -> None:
@@ -177,7 +177,7 @@ class Task:
         self.shown, self.begun = rows or self.shown, True
         write(self.root, self.run, found)
         if code is None or checkpoints(self.root, self.run)[-1:] != newest:
-            return self._ask()  # again, as a shared directory may show the end late
+            return self._ask()  # again: a shared directory may show the end late
         return self._end(code)
 
     def _end(self, code: int, why: str = "") -> None:
@@ -226,8 +226,8 @@ class Cluster:
         """Maximum of cells running or in Ray's queue; at least one, as clusters may grow."""
         return self.jobs or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
 
-    def start(self, root: Path, found: Status) -> Task:
-        return Task(self, root, found)
+    def start(self, root: Path, found: Status) -> ClusterJob:
+        return ClusterJob(self, root, found)
 
     def close(self, root: Path) -> None:
         self.ray.wait(self.leaving, num_returns=len(self.leaving), timeout=PATIENCE)

@@ -7,14 +7,14 @@ widths = {choices = [[64, 64], [256, 256]]}
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args
 
 from disc.algos import ALGORITHMS
+from disc.options import kinds
 from disc.study import spec
 from disc.types import DiscError
 
@@ -41,7 +41,7 @@ class Range(NamedTuple):
 
     @property
     def widest(self) -> float:
-        """A value whose text is as long as it can get."""
+        """A value with the longest possible text."""
         return self.high if self.whole else 1.234e-05
 
     def __str__(self) -> str:
@@ -129,8 +129,8 @@ def parse(given: Any, base: Mapping[str, Any]) -> Space:
     given = spec.check_table("[space]", given)
     if not given:
         raise DiscError(f"[space] is empty; add options to tune, such as option = {EXAMPLE}.")
-    config = ALGORITHMS[base["algo"]].Config
-    kinds, known = get_type_hints(config), [x.name for x in dataclasses.fields(config)]
+    config: Any = ALGORITHMS[base["algo"]].Config
+    known = kinds(config)
     space: Space = {}
     for name, entry in given.items():
         if name not in known:
@@ -139,7 +139,7 @@ def parse(given: Any, base: Mapping[str, Any]) -> Space:
             )
         if name in base:
             raise DiscError(f"{name} is in [options] and in [space]; remove one.")
-        space[name] = _entry(f"[space] {name}", entry, kinds[name])
+        space[name] = _entry(f"[space] {name}", entry, known[name])
     for name in space:
         _check_values(name, space, base)
     return space
@@ -154,16 +154,16 @@ def _entry(where: str, given: Any, kind: Any) -> Range | Choices:
             raise DiscError(f"{where} has no {key!r}; use low, high, log and step, or choices.")
     if "choices" in given:
         return _choices(where, given)
-    kinds = [x for x in get_args(kind) if x is not type(None)] if get_args(kind) else [kind]
-    if kinds[0] not in (int, float) or len(kinds) > 1:
+    plain = [x for x in get_args(kind) if x is not type(None)] or [kind]
+    if plain[0] not in (int, float) or len(plain) > 1:
         raise DiscError(f"{where} can't be a range; give choices = a list of values.")
-    return _range(where, given, kinds[0])
+    return _range(where, given, plain[0])
 
 
 def _choices(where: str, given: dict[str, Any]) -> Choices:
     values = given["choices"]
     if len(given) > 1:
-        raise DiscError(f"{where} must have choices alone, or low and high.")
+        raise DiscError(f"{where} must have either choices, or low and high.")
     if not isinstance(values, list) or len(values) < 2:
         raise DiscError(f"{where}.choices must be a list of two or more values, not {values!r}.")
     found = Choices(tuple(values))

@@ -8,24 +8,24 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, Self, get_origin
 
 from disc import storage
 from disc.algos import ALGORITHMS
 from disc.envs.factory import Maker
 from disc.envs.tasks import TASKS
 from disc.learning.config import DEFAULT_PRESET, OLD_PRESET, Preset, make_config
-from disc.run.training import CHECKPOINT_EVERY, DEFAULT_TRACK, BestBy, Plan, Track, check_counts
+from disc.options import Checker, convert, count, kinds
+from disc.run.training import CHECKPOINT_EVERY, DEFAULT_TRACK, PLANNED, BestBy, Plan, Track
 from disc.types import DiscError
 
 PAPER = Path(__file__).parent / "paper"
 """The paper's experiments."""
-KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-FIGURE_KINDS = {"title": str, "label": str, "window": int, "together": bool, "line": float}
-FEWEST_EVALUATIONS = 25  # of a shortened run, if the full run has as many
+FEWEST_EVALUATIONS = 25  # in a shortened run, if the full run has that many
 MOST_RUNS = 100_000  # maximum of runs, or curves in figures
 ARMS = 1_000
 LONGEST = 255  # maximum bytes of a directory's name
@@ -126,19 +126,16 @@ class Cell:
     def differences(self, config: Mapping[str, Any]) -> list[str]:
         """Differences between a run's `config.json` and this cell, except the steps."""
         plan, asked = config["plan"], self.options
-        wanted = self._config(asked, self.arm.preset)
+        wanted = self.config(asked, self.arm.preset)
         pairs = {
             "algorithm": (config["algorithm"], self.arm.algorithm),
             "env": (config["env"], Maker(self.task).name),
             "env_kwargs": (config["env_kwargs"], self.arm.env_kwargs),
             "seed": (config["seed"], self.seed),
             "num_envs": (config["num_envs"], self.arm.num_envs),
-            "eval_every": (plan["eval_every"], self.eval_every),
-            "eval_episodes": (plan["eval_episodes"], self.eval_episodes),
-            "checkpoint_every": (plan["checkpoint_every"], self.checkpoint_every),
-            **{n: (plan.get(n, getattr(Cell, n)), getattr(self, n)) for n in LIMITS},
+            **{n: (plan.get(n, getattr(Cell, n, None)), getattr(self, n)) for n in PLANNED[1:]},
         }
-        then = self._config({}, OLD_PRESET)
+        then = self.config({}, OLD_PRESET)
         for name, value in dataclasses.asdict(wanted).items():
             found = config["config"].get(name, getattr(then, name))  # missing in older files
             pairs[name] = (_as_list(found), _as_list(value))
@@ -148,7 +145,8 @@ class Cell:
             if found != asked
         ]
 
-    def _config(self, options: dict[str, Any], preset: str) -> Any:
+    def config(self, options: dict[str, Any], preset: str) -> Any:
+        """The config of its algorithm with these options."""
         algorithm, num_envs = ALGORITHMS[self.arm.algorithm], self.arm.num_envs
         config = make_config(algorithm, options, preset, num_envs)
         return config.for_task(Maker(self.task).name).for_steps(self.anneal_steps)
@@ -178,6 +176,16 @@ class Experiment:
     note: str = ""
     scale: float = 1.0  # of all steps, including the learning rate's
     cut: int | None = None  # steps after which runs stop early, without changing the annealing
+
+    def __post_init__(self) -> None:
+        """Raise a `DiscError` that names the first entry that is invalid."""
+        for name in ("name", "title", "best", "table", "note", "scale"):
+            convert(name, getattr(self, name), kinds(Experiment)[name])
+        for name in ("eval_every", "eval_episodes", "checkpoint_every", "patience"):
+            count(name, getattr(self, name))
+        Checker(self)("scale", 0.0 < self.scale <= 1.0, "above 0 and at most 1")
+        if self.cut is not None:
+            count("steps", self.cut)
 
     def cells(self) -> list[Cell]:
         """All runs, ordered by seed, so that early results cover all arms and tasks."""
@@ -225,7 +233,7 @@ class Experiment:
         chosen = zip(self.arms, known, strict=True)
         return replace(
             self,
-            seeds=tuple(seeds) if seeds else self.seeds,
+            seeds=tuple(count("seed", x) for x in seeds) if seeds else self.seeds,
             tasks=tuple(task for task in self.tasks if not tasks or task in tasks),
             arms=tuple(arm for arm, names in chosen if not algos or names & set(algos)),
         )
@@ -311,7 +319,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def from_json(text: str, path: Path) -> Experiment:
     """Parse the output of `as_json`, possibly of an older version.
 
-    Names of directories depend on the options of arms, so these are kept as they are. Steps,
+    Names of directories depend on the options of arms, so these are kept unchanged. Steps,
     figures and the paper's numbers may be of tasks and arms that were left out.
 
     Raises:
@@ -325,15 +333,11 @@ def from_json(text: str, path: Path) -> Experiment:
             contents.pop("cut", None),
         )
         contents["figures"] = [
-            {n: x for n, x in figure.items() if (n, x) not in (("line", None), ("arms", []))}
+            {n: x for n, x in figure.items() if (n, x) != ("arms", [])}
             for figure in contents["figures"]
         ]
         arms = [_arm({"preset": OLD_PRESET, **given}) for given in _tables(contents, "arms")]
-        found = _experiment(check_type("name", name, str), contents, arms)
-        check_counts(steps=cut)
-        if not 0.0 < check_type("scale", scale, float) <= 1.0:
-            raise DiscError(f"scale must be above 0 and at most 1, not {scale!r}.")
-        return replace(found, scale=scale, cut=cut)
+        return replace(_experiment(name, contents, arms), scale=scale, cut=cut)
     except (DiscError, *storage.MALFORMED) as error:
         why = str(error).removesuffix(".")
         raise DiscError(f"{path}: can't be read as an experiment ({why}).") from error
@@ -349,27 +353,21 @@ def _experiment(name: str, contents: dict[str, Any], arms: Sequence[Arm]) -> Exp
         raise DiscError("has no [[arms]]; add at least one, with an algo.")
     if not contents.get("tasks"):
         raise DiscError('has no tasks; add a list, such as tasks = ["hopper"].')
-    tasks = check_list("tasks", contents["tasks"], str)
+    tasks = check_list("tasks", contents["tasks"])
     steps = _by_task(contents, "steps", tasks, {n: task.steps for n, task in TASKS.items()})
-    counts = ("eval_every", "eval_episodes", "checkpoint_every", "patience")
-    found = Experiment(
-        name=name,
-        title=check_type("title", contents.get("title", name), str),
-        arms=tuple(arms),
-        tasks=tasks,
-        seeds=check_list("seeds", contents.get("seeds", list(range(5))), int),
-        steps=steps,
-        anneal_steps=_by_task(contents, "anneal_steps", tasks, steps),
-        best=contents.get("best", "mean"),
-        stop_at=_stop_at(contents.get("stop_at", {}), tasks),
-        table=check_type("table", contents.get("table", True), bool),
-        figures=tuple(map(_figure, _tables(contents, "figures"))) or (Figure("Learning curves"),),
-        paper=_paper(contents.get("paper", {})),
-        note=check_type("note", contents.get("note", ""), str),
-        **{count: check_count(count, contents[count]) for count in counts if count in contents},
-    )
-    for seed in found.seeds:
-        check_counts(seed=seed)
+    seeds = check_list("seeds", contents.get("seeds", list(range(5))), partial(count, "seed"))
+    figures = tuple(map(_figure, _tables(contents, "figures"))) or (Figure("Learning curves"),)
+    special = {
+        "arms": tuple(arms),
+        "tasks": tasks,
+        "seeds": seeds,
+        "steps": steps,
+        "anneal_steps": _by_task(contents, "anneal_steps", tasks, steps),
+        "stop_at": _stop_at(contents.get("stop_at", {}), tasks),
+        "figures": figures,
+        "paper": _paper(contents.get("paper", {})),
+    }
+    found = Experiment(**{"name": name, "title": name, **contents, **special})
     check_runs(found)
     return found
 
@@ -395,9 +393,8 @@ def check_runs(found: Experiment) -> None:
             raise DiscError(f"{first!r} and {task!r} would share the directory {plain(task)}.")
     for task, arm in itertools.product(found.tasks, found.arms):
         cell = found.cell(task, arm, max(found.seeds))
-        check_counts(anneal_steps=cell.anneal_steps)
-        plan = (cell.steps, cell.eval_every, cell.eval_episodes, cell.checkpoint_every)
-        Plan(*plan, cell.best, cell.stop_at, cell.patience).check()
+        count("anneal_steps", cell.anneal_steps)
+        Plan(**{name: getattr(cell, name) for name in PLANNED})
         if max(len(part.encode()) for part in cell.path.parts) > LONGEST:
             raise DiscError(f"the name of the directory of {arm.label!r} on {task!r} is too long.")
 
@@ -418,27 +415,19 @@ def _check_names(found: Experiment) -> None:
                 raise DiscError(f"[{where}] has {task!r}, which is not one of the tasks.")
 
 
-def check_type(name: str, value: Any, kind: type) -> Any:
-    """The value, if it has the type: true is not a number, but an integer is also a float."""
-    fits = isinstance(value, (int, float) if kind is float else kind)
-    if isinstance(value, bool) and kind is not bool:
-        fits = False
-    if not fits or (kind is float and not abs(value) < storage.DRAWN):
-        raise DiscError(f"{name} must be {KINDS[kind]}, not {value!r}.")
-    return float(value) if kind is float else value
+def check_type(name: str, value: Any, kind: Any) -> Any:
+    """The value as this type. A number must not be too large for a figure."""
+    found = convert(name, value, kind)
+    if isinstance(found, float) and not abs(found) < storage.DRAWN:
+        raise DiscError(f"{name} must be a number within ±{storage.DRAWN:g}, not {value!r}.")
+    return found
 
 
-def check_count(name: str, value: Any) -> int:
-    """The value, if it is a whole number in the range of counts of this name."""
-    check_counts(**{name: check_type(name, value, int)})
-    return value
-
-
-def check_list(name: str, value: Any, kind: type) -> tuple[Any, ...]:
-    """The entries of a list, with their type checked and without duplicates."""
+def check_list(name: str, value: Any, check: Callable[[Any], Any] | None = None) -> tuple[Any, ...]:
+    """The entries of a list without duplicates, each checked; strings by default."""
     if not isinstance(value, list) or not value:
         raise DiscError(f"{name} must be a list of one or more entries, not {value!r}.")
-    found = tuple(check_type(f"an entry of {name}", entry, kind) for entry in value)
+    found = tuple(map(check or partial(convert, f"an entry of {name}", kind=str), value))
     for entry, often in Counter(found).items():
         if often > 1:
             raise DiscError(f"{name} has {entry!r} twice.")
@@ -470,9 +459,7 @@ def _by_task(
         raise DiscError(f"has no {key} for {listed(missing)}; add {key} = a number.")
     result = {task: found[task] if task in found else default[task] for task in tasks}
     result |= found  # tasks that were left out
-    for count in result.values():
-        check_counts(steps=check_type(key, count, int))
-    return result
+    return {task: count(key, number) for task, number in result.items()}
 
 
 def _stop_at(given: Any, tasks: Sequence[str]) -> dict[str, float]:
@@ -540,13 +527,11 @@ def _arm(fields: dict[str, Any]) -> Arm:
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise DiscError(f"an arm's algo must be one of {listed(ALGORITHMS)}, not {algorithm!r}.")
     arm = Arm(**{"label": algorithm, **fields})
-    check_type("an arm's label", arm.label, str)
+    convert("an arm's label", arm.label, str)
     check_table("options", arm.options)
-    check_count("num_envs", arm.num_envs)
+    count("num_envs", arm.num_envs)
     check_table("env_kwargs", arm.env_kwargs)
-    if arm.preset not in get_args(Preset):
-        choices = ", ".join(get_args(Preset))
-        raise DiscError(f"there is no preset {arm.preset!r}; choose from {choices}.")
+    convert("preset", arm.preset, Preset)
     try:
         json.dumps(arm.env_kwargs, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -563,14 +548,12 @@ def _figure(given: dict[str, Any]) -> Figure:
     found: dict[str, Any] = {}
     for name, value in given.items():
         what = f"a figure's {name}"
-        if name in FIGURE_KINDS:
-            found[name] = check_type(what, value, FIGURE_KINDS[name])
+        if get_origin(kinds(Figure)[name]) is tuple:
+            found[name] = check_list(what, [value] if isinstance(value, str) else value)
         else:
-            found[name] = check_list(what, [value] if isinstance(value, str) else value, str)
-    figure = Figure(**found)
-    if not 1 <= figure.window <= WIDEST:
-        raise DiscError(f"a figure's window must be 1 to {WIDEST:,}, not {figure.window}.")
-    return figure
+            found[name] = check_type(what, value, kinds(Figure)[name])
+    count("a figure's window", found.get("window", 1), (1, WIDEST))
+    return Figure(**found)
 
 
 def _paper(given: Any) -> dict[str, dict[str, list[float]]]:

@@ -29,7 +29,7 @@ PATIENCE = 300.0  # seconds for a stopped process to finish its iteration and sa
 
 
 class Locked(DiscError):
-    """A cell can't start, as another sweep runs it."""
+    """A cell can't start because another sweep runs it."""
 
 
 class Status(NamedTuple):
@@ -92,7 +92,7 @@ def status(root: Path, cell: Cell) -> Status:
     names = [file.stem for file in (path / "checkpoints").glob("step_*.safetensors")]
     steps = [name.removeprefix("step_") for name in names]
     saved = max((int(step) for step in steps if step.isdecimal()), default=None)
-    own = config["plan"]["steps"] == cell.steps  # else it has ended with another length, or will
+    own = config["plan"]["steps"] == cell.steps  # else it ends, or ended, at another length
     waits = own and directory.awaits_end(config, saved or 0)
     early = directory.stopped_early(config)
     return Status(cell, True, log.tail(path / "progress.csv"), saved, early, waits)
@@ -152,7 +152,7 @@ class Board:
     running: list[tuple[Status, Job, float]] = field(default_factory=list)  # with start time
     waiting: list[Status] = field(default_factory=list)
     failed: dict[Cell, str] = field(default_factory=dict)  # with the reason
-    locked: set[Cell] = field(default_factory=set)  # failed, as another sweep ran them
+    locked: set[Cell] = field(default_factory=set)  # failed because another sweep ran them
     stopping: bool = False
     note: str = ""  # shown instead of the counts, if more runs will follow
 

@@ -26,7 +26,7 @@ JOURNAL = "journal.log"
 NAME = "tune"  # of the study in its journal
 TOP = 0.3  # share of the trials that count as good for the importances
 FEWEST = 5  # trials from which importances are estimated
-Outcome = Literal["complete", "paused", "failed"]
+TrialOutcome = Literal["complete", "paused", "failed"]
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Trial:
     values: dict[str, Any]  # none in trial 0, which has the defaults
     known: int  # trials whose results were known when it was drawn
     scores: list[float] = field(default_factory=list)  # at each rung
-    outcome: Outcome | None = None  # None while it runs
+    outcome: TrialOutcome | None = None  # None while it runs
     reason: str = ""  # of a failure
 
 
@@ -78,7 +78,7 @@ class Journal:
         self.optuna, self.root, self.space = optuna(), root, space
         self.defaults, self.seed, self.startup = defaults, seed, startup
         states = self.optuna.trial.TrialState
-        self.states: dict[Outcome, Any]
+        self.states: dict[TrialOutcome, Any]
         self.states = {"complete": states.COMPLETE, "paused": states.PRUNED, "failed": states.FAIL}
         self.distributions = {n: self._distribution(entry) for n, entry in space.items()}
         try:

@@ -1,9 +1,9 @@
-"""Tuning: a search over an algorithm's options, then a test of what it found on fresh seeds.
+"""Tuning: a search over an algorithm's options, then a test of the best on fresh seeds.
 
-The trials run as cells of a sweep, in `search/`. A trial runs to a rung, a part of its steps; if it
-is below the median there, it is paused: its runs are saved and can be resumed. The best of many
-trials were partly lucky, so they and the defaults run on other seeds, in `fresh/`, and only those
-scores are results.
+The trials run as cells of a sweep, in `search/`. A trial runs to a rung, a fraction of its steps.
+If it is below the median there, it is paused: its runs are saved and can be resumed. The best of
+many trials were partly lucky, so they and the defaults run on other seeds, in `fresh/`, and only
+those scores are results.
 
 A trial is drawn from, and compared with, the trials that had ended when it was drawn, and results
 are recorded in the order of the trials. So a study does not depend on which run is faster.
@@ -14,16 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from disc.algos import ALGORITHMS
-from disc.envs.factory import Maker
-from disc.learning.config import DEFAULT_PRESET, make_config
+from disc.learning.config import DEFAULT_PRESET
+from disc.options import convert, count
 from disc.run import log
-from disc.run.training import CHECKPOINT_EVERY, DEFAULT_TRACK, Track, check_counts, due
+from disc.run.training import CHECKPOINT_EVERY, DEFAULT_TRACK, Track, due
 from disc.study import space as spaces
 from disc.study import spec, sweep
 from disc.study.space import Space
@@ -81,9 +81,7 @@ class Tuning:
     def defaults(self) -> dict[str, Any]:
         """The default values of the searched options."""
         arm = self.experiment.arms[0]
-        algorithm = ALGORITHMS[arm.algorithm]
-        config = make_config(algorithm, arm.options, arm.preset, arm.num_envs)
-        config = config.for_task(Maker(self.task).name).for_steps(self.steps)
+        config = self.experiment.cell(self.task, arm, 0).config(arm.options, arm.preset)
         found = {name: getattr(config, name) for name in self.space}
         return {n: list(x) if isinstance(x, tuple) else x for n, x in found.items()}
 
@@ -113,8 +111,8 @@ def _tuning(name: str, contents: dict[str, Any]) -> Tuning:
     for key, example in (("task", '"Pendulum-v1"'), ("algo", '"sac"'), ("steps", "100_000")):
         if key not in contents:
             raise DiscError(f"has no {key}; add {key} = {example}, or another.")
-    task = spec.check_type("task", contents["task"], str)
-    steps = spec.check_count("steps", contents["steps"])
+    task = convert("task", contents["task"], str)
+    steps = count("steps", contents["steps"])
     options = spec.check_table("[options]", contents.get("options", {}))
     for key in options:
         if key in ("algo", "label", *Arm._fields):
@@ -135,16 +133,16 @@ def _tuning(name: str, contents: dict[str, Any]) -> Tuning:
         "checkpoint_every": CHECKPOINT_EVERY,
         "last_evaluations": 5,
     }
-    counts = {key: spec.check_count(key, contents.get(key, x)) for key, x in counts.items()}
-    seeds = spec.check_list("seeds", contents.get("seeds", [0, 1]), int)
+    counts = {key: count(key, contents.get(key, x)) for key, x in counts.items()}
+    seeds = spec.check_list("seeds", contents.get("seeds", [0, 1]), partial(count, "seed"))
     for key, least in (("eval_every", 1), ("checkpoint_every", 1), ("fresh_seeds", 2)):
         if counts[key] < least:
             raise DiscError(f"{key} must be at least {least} in a study, not {counts[key]}.")
     if len(seeds) < 2:
-        raise DiscError("seeds must have at least two entries, as the score of one seed is luck.")
+        raise DiscError("seeds must have at least two entries: the score of one seed is luck.")
     experiment = Experiment(
         name=name,
-        title=spec.check_type("title", contents.get("title", name), str),
+        title=contents.get("title", name),
         arms=(defaults,),
         tasks=(task,),
         seeds=seeds,
@@ -154,8 +152,6 @@ def _tuning(name: str, contents: dict[str, Any]) -> Tuning:
         eval_episodes=counts["eval_episodes"],
         checkpoint_every=counts["checkpoint_every"],
     )
-    for seed in seeds:
-        check_counts(seed=seed)
     widest = {key: entry.widest for key, entry in space.items()}
     long = defaults._replace(options={**defaults.options, **widest})
     spec.check_runs(replace(experiment, arms=(defaults, long._replace(label="any trial"))))
@@ -182,7 +178,7 @@ def _rungs(given: Any, steps: int, every: int) -> tuple[int, ...]:
     """The steps of each rung, from fractions of the full length."""
     if not isinstance(given, list):
         raise DiscError(f"rungs must be a list of fractions of the steps, not {given!r}.")
-    shares = [spec.check_type("an entry of rungs", share, float) for share in given]
+    shares = [convert("an entry of rungs", share, float) for share in given]
     if shares != sorted({*shares}) or not all(0.0 < share < 1.0 for share in shares):
         raise DiscError(f"rungs must be fractions between 0 and 1 that increase, not {given!r}.")
     rungs = (*(round(share * steps) for share in shares), steps)
@@ -348,7 +344,7 @@ class Driver:
         reached, rung = trial.scores[-1], len(trial.scores) - 1
         if trial.outcome == "paused":
             return (
-                f"{start}: paused at {self.tuning.rungs[rung]:,} steps, as its score of "
+                f"{start}: paused at {self.tuning.rungs[rung]:,} steps, because its score of "
                 f"{shown(reached)} is below the median of {shown(self._median(trial, rung))}"
             )
         best = max(x.scores[-1] for x in [*complete(self.trials[: self.told]), trial])

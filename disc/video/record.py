@@ -20,7 +20,7 @@ import numpy as np
 
 from disc import storage
 from disc.envs import contract, spaces
-from disc.envs.contract import Misbehaved
+from disc.envs.contract import BadReset, Misbehaved
 from disc.types import DiscError
 from disc.video.raycast import Frame, RayCaster
 
@@ -82,6 +82,7 @@ def record(
 
     Raises:
         RenderError: it can't be recorded.
+        DiscError: the environment raised, or gave something invalid.
     """
     path = Path(path)
     kind = path.suffix.lower()
@@ -100,7 +101,8 @@ def record(
         returns: list[float] = []
         frames, step, cut = 0, 0, False
 
-        layout = spaces.observation_layout(env, type(env.unwrapped).__name__)
+        name = _name(env)
+        layout = spaces.observation_layout(env, name)
 
         def play() -> Iterator[Frame]:
             nonlocal frames, cut, step
@@ -116,6 +118,9 @@ def record(
                         frames += 1
                     result = contract.step(env, act(observation), layout)
                     observation, reward, terminated, truncated = result
+                    row = np.asarray(observation).reshape(1, -1)
+                    if found := contract.first_nonfinite(row, layout):
+                        raise Misbehaved(found[1])
                     returns[-1] += reward
                     step, done = step + 1, terminated or truncated
                 if frames == max_frames:
@@ -127,8 +132,9 @@ def record(
             with storage.replace(path) as beside:
                 write(beside, play(), rate / stride)
         except Misbehaved as error:
-            what = error.at(f"at step {step + 1}" if step else "at the start")
-            raise RenderError(f"The recording failed: {what}.") from error
+            when = "at the start" if isinstance(error, BadReset) else f"at step {step + 1}"
+            what = error.at(f"{when} of the recorded episode")
+            raise contract.error(name, what, running=False) from error
     return Recording(path, frames, rate / stride, returns, chosen, cut)
 
 
@@ -150,7 +156,7 @@ def _open(
     if sys.platform == "linux" and not display:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     env = env_factory(None)
-    name = env.spec.id if env.spec else type(env.unwrapped).__name__
+    name = _name(env)
     simulated = _simulation(env)
     if renderer != "own" and simulated is not None:
         stack.callback(contract.close, env, name)
@@ -172,7 +178,7 @@ def _open(
     if env.render_mode != "rgb_array":
         raise RenderError(
             f"{name} cannot be recorded because its render_mode is {env.render_mode!r}: pass "
-            "render_mode='rgb_array' on to the environment where it is made."
+            "render_mode='rgb_array' on to the environment where it is created."
         )
 
     def draw() -> Frame:
@@ -184,6 +190,10 @@ def _open(
             raise RenderError(f"{name} failed to render a frame: {error}") from error
 
     return env, draw, "own"
+
+
+def _name(env: Any) -> str:
+    return str(env.spec.id if env.spec else type(env.unwrapped).__name__)
 
 
 def _simulation(env: Any) -> tuple[Any, Any] | None:

@@ -9,8 +9,8 @@ import pytest
 
 from disc.algos import ALGORITHMS
 from disc.run.agent import AGENTS, Agent
-from tests.algos.test_probes import GAMMA, PPO
 from tests.support import environments as probes
+from tests.support.probe_options import GAMMA, PPO
 
 pytestmark = pytest.mark.usefixtures("_optimised")
 

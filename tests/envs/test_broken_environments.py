@@ -73,7 +73,7 @@ def gather(kind: type[broken.Sound], n: int = 32) -> Rollout:
         ("StepExits", r"raised at step 10 \(SystemExit: 0\)"),
         ("FirstResetRaises", "the reset at step 0 raised .*no robot is plugged in"),
         ("LaterResetRaises", "the reset after step 20 raised .*fell off its table"),
-        ("OldStep", f"returned 4 values at step 10, but {FIVE}"),
+        ("OldStep", f"returned a tuple of 4 values at step 10, but {FIVE}"),
         ("StepNone", f"returned None at step 10, but {FIVE}"),
         ("OldReset", r"reset at step 0 returned an array .*\(observation, info\) is needed"),
         ("OldPair", r"reset at step 0 returned an array .*\(observation, info\) is needed"),
@@ -153,7 +153,7 @@ def act(observation_clip: float | None = 10.0) -> Gaussian:
     [
         ("StepRaises", "raised at step 10 of {} .*the motor is on fire"),
         ("LaterResetRaises", "the reset of {} raised .*fell off its table"),
-        ("OldStep", "returned 4 values at step 10 of {}"),
+        ("OldStep", "returned a tuple of 4 values at step 10 of {}"),
         ("ObservationNaN", "observation at step 10 of {} is not finite"),
         ("ObservationInf", "observation at step 10 of {} is not finite"),
         ("ObservationScalar", "observation at step 10 of {} has shape"),
@@ -239,7 +239,7 @@ def test_environment_may_modify_its_action_in_place() -> None:
     ("kind", "says"),
     [
         (broken.StepRaises, "raised at step 4 of 8 that restore the episode .*on fire"),
-        (broken.OldStep, f"returned 4 values at step 4 of 8 that .*, but {FIVE}"),
+        (broken.OldStep, f"returned a tuple of 4 values at step 4 of 8 that .*, but {FIVE}"),
         (broken.RewardNone, "the reward at step 4 of 8 that .* is None, not one number"),
     ],
 )

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from disc import DiscError
-from disc.envs.diagnose import check
 from disc.envs.evaluate import evaluate
 from disc.envs.factory import Maker
 from disc.envs.pool import Environments, describe
@@ -19,6 +18,7 @@ from disc.envs.rollout import collect
 from disc.learning import actor_critic, distribution, normalize, optim
 from disc.types import Choices
 from tests.support import environments as probes
+from tests.support.diagnosis import check
 from tests.support.environments import SPACES, Choosing
 
 every_space = pytest.mark.parametrize("space", list(SPACES))
@@ -143,11 +143,11 @@ def test_non_finite_observation_is_blamed_on_the_environment(steps: int) -> None
 
 @every_space
 def test_check_finds_nothing_wrong_and_names_the_algorithms(space: str) -> None:
-    found = check(Maker(lambda: Choosing(space)), 100, 0)
+    found = check(Maker(lambda: Choosing(space)), 100)
     assert not [finding for finding in found if finding.kind == "problem"]
     told = [finding.text for finding in found if "Discrete actions" in finding.text]
     assert len(told) == 1
-    assert "DISC, PPO and PPO-AMBER can learn them" in told[0]
+    assert "disc, ppo and ppo-amber can learn them" in told[0]
 
 
 def test_check_command_accepts_discrete_actions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import random
 import re
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -14,11 +15,13 @@ import numpy as np
 import pytest
 
 from disc import DiscError
+from disc.algos import ALGORITHMS, ppo
 from disc.cli import main
 from disc.envs import diagnose
-from disc.envs.diagnose import check
 from disc.envs.factory import Maker
 from faults import broken
+from tests.support.command import run
+from tests.support.diagnosis import check, glance
 from tests.support.environments import Letters, Probe, Wide
 
 
@@ -45,7 +48,7 @@ class Fine(Probe):
 
 def found(kind: type[gym.Env[Any, Any]], steps: int = 100) -> dict[str, list[str]]:
     sorted_by_kind: dict[str, list[str]] = {"good": [], "note": [], "problem": []}
-    for finding in check(Maker(kind), steps, 0):
+    for finding in check(Maker(kind), steps):
         sorted_by_kind[finding.kind].append(finding.text)
     return sorted_by_kind
 
@@ -155,7 +158,7 @@ def test_error_without_text_shows_file_and_line(method: str) -> None:
     kind = make(**{method: bare})
     if method == "__init__":
         with pytest.raises(DiscError, match=re.escape(where)):
-            check(Maker(kind), 10, 0)
+            check(Maker(kind), 10)
     else:
         assert where in found(kind)["problem"][0]
 
@@ -163,7 +166,7 @@ def test_error_without_text_shows_file_and_line(method: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        (broken.OldStep, "returned 4 values at step 30, but five are needed"),
+        (broken.OldStep, "returned a tuple of 4 values at step 30, but five are needed"),
         (broken.OldReset, r"returned an array .* \(observation, info\) is needed"),
         (broken.OldPair, r"returned an array .* \(observation, info\) is needed"),
         (broken.LaterResetRaises, "The reset after step 40 raised .*fell off its table"),
@@ -172,7 +175,7 @@ def test_error_without_text_shows_file_and_line(method: str) -> None:
 )
 def test_check_finds_later_faults(kind: Any, says: str) -> None:
     broken.restart()
-    problems = [x.text for x in check(Maker(lambda: kind(30)), 100, 0) if x.kind == "problem"]
+    problems = [x.text for x in check(Maker(lambda: kind(30)), 100) if x.kind == "problem"]
     assert len(problems) == 1
     assert re.search(says, problems[0])
 
@@ -187,8 +190,8 @@ def test_check_finds_a_wrapped_time_limit() -> None:
     def limited() -> Any:
         return gym.wrappers.TimeLimit(broken.Endless(), 500)
 
-    texts = [finding.text for finding in check(Maker(limited), 100, 0)]
-    assert "Episodes end after 500 steps at the latest." in texts
+    texts = [finding.text for finding in check(Maker(limited), 100)]
+    assert "Episodes end after at most 500 steps." in texts
 
 
 NOTES: dict[str, tuple[dict[str, Any], str]] = {
@@ -232,15 +235,7 @@ def test_check_of_a_slow_environment_stops_early(monkeypatch: pytest.MonkeyPatch
 
 def test_check_of_other_actions_raises() -> None:
     with pytest.raises(DiscError, match="Text actions"):
-        check(Maker(Letters), 10, 0)
-
-
-def run(*words: str) -> int:
-    try:
-        main.main(["check", *words])
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    return 0
+        check(Maker(Letters), 10)
 
 
 @pytest.mark.parametrize(
@@ -257,10 +252,19 @@ def run(*words: str) -> int:
 def test_check_command_sets_exit_status_and_output(
     words: list[str], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*words) == status
+    assert run("check", *words) == status
     said = capsys.readouterr()
     assert bool(said.err) == (status == 2)
     assert ("problem" in said.out) == (status == 1)
+
+
+def test_check_command_names_algorithms_of_other_packages(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = SimpleNamespace(**{**vars(ppo), "NAME": "theirs"})
+    monkeypatch.setattr(ALGORITHMS, "_known", {**ALGORITHMS, "theirs": theirs})
+    assert run("check", "CartPole-v1", "--steps", "50") == 0
+    assert "ppo-amber and theirs can learn them" in " ".join(capsys.readouterr().out.split())
 
 
 # Before training
@@ -274,7 +278,7 @@ def test_glance_finds_problems_and_leaves_random_generators_unchanged() -> None:
     np.random.seed(1)  # noqa: NPY002
     states = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
     kind = make(observed=noisy, first=lambda self: np.zeros(1, np.float32))
-    assert [x for x in diagnose.glance(Maker(kind)) if "observations differ" in x.text]
+    assert [x for x in glance(Maker(kind)) if "observations differ" in x.text]
     after = np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
     assert (random.getstate(), after) == states
 
@@ -287,13 +291,13 @@ def test_glance_at_a_slow_environment_makes_it_once(monkeypatch: pytest.MonkeyPa
         made.append(time.sleep(0.02))
         return make(ended=lambda self: time.sleep(0.001) is not None)()
 
-    texts = [x.text for x in diagnose.glance(Maker(slow))]
+    texts = [x.text for x in glance(Maker(slow))]
     assert len(made) == 1
     assert not [x for x in texts if "No episode ended" in x]
 
 
 def test_glance_at_an_environment_that_cannot_be_made_is_silent() -> None:
-    assert not diagnose.glance(Maker(make(__init__=raises)))
+    assert not glance(Maker(make(__init__=raises)))
 
 
 def train(capfd: pytest.CaptureFixture[str], tmp_path: Any, *words: str) -> str:

@@ -11,9 +11,9 @@ import pytest
 
 import disc
 from disc import PPO, SAC, DiscError
-from disc.envs.diagnose import check
 from disc.envs.factory import Maker
 from tests.support.compare import assert_equal_trees
+from tests.support.diagnosis import check
 from tests.support.environments import Camera, Image, Nested, Wide, Written, nested
 from tests.support.small import QUIET, small
 
@@ -88,25 +88,25 @@ def test_faults_in_nested_observations_name_the_entry_and_the_step(name: str) ->
     kind = type("Broken", (Faulty,), {"wrong": staticmethod(wrong)})
     with pytest.raises(DiscError, match=says):
         small(PPO, kind).learn(256, **QUIET)
-    problems = [x.text for x in check(Maker(kind), 50, 0) if x.kind == "problem"]
+    problems = [x.text for x in check(Maker(kind), 50) if x.kind == "problem"]
     assert len(problems) == 1
     assert "tep 3" in problems[0]
 
 
 def test_check_of_nested_observations_names_entries() -> None:
-    assert not [x for x in check(Maker(nested), 200, 0) if x.kind != "good"]
+    assert not [x for x in check(Maker(nested), 200) if x.kind != "good"]
 
     def large(self: Any, x: Any) -> Any:
         return {"gear": 1, "arm": (np.float32([[x[0, 0], 5e4]]), np.int8([0, 1]))}
 
-    texts = [x.text for x in check(Maker(type("Large", (Nested,), {"nested": large})), 50, 0)]
+    texts = [x.text for x in check(Maker(type("Large", (Nested,), {"nested": large})), 50)]
     assert any("Entry arm[0][0, 1] of the observation reaches 5e+04" in x for x in texts)
     assert any("(arm[0][0, 1], arm[1][0], arm[1][1] …)" in x for x in texts)
 
     def loose(self: Any, x: Any) -> Any:
         return {"gear": 1, "arm": (np.float32(x[0, :2]), np.int8([0, 1]))}
 
-    found = check(Maker(type("Loose", (Nested,), {"nested": loose})), 50, 0)
+    found = check(Maker(type("Loose", (Nested,), {"nested": loose})), 50)
     problems = [x.text for x in found if x.kind == "problem"]
     assert len(problems) == 1
     assert problems[0].startswith("Entry arm[0] of the observation has shape (2,), not (1, 2)")
@@ -115,7 +115,7 @@ def test_check_of_nested_observations_names_entries() -> None:
 @pytest.mark.parametrize("kind", [Image, Camera, Written])
 def test_check_and_training_refuse_a_space_with_the_same_sentence(kind: Any) -> None:
     sentences = []
-    for use in (lambda: check(Maker(kind), 10, 0), lambda: small(PPO, kind)):
+    for use in (lambda: check(Maker(kind), 10), lambda: small(PPO, kind)):
         with pytest.raises(DiscError) as caught:
             use()
         sentences.append(str(caught.value))
@@ -129,7 +129,7 @@ def test_stacked_frames_work_from_check_to_predict(kind: Any, tmp_path: Path) ->
     def make() -> Any:
         return gym.wrappers.FrameStackObservation(kind(), 3)
 
-    assert not [x for x in check(Maker(make), 100, 0) if x.kind != "good"]
+    assert not [x for x in check(Maker(make), 100) if x.kind != "good"]
     with small(PPO, make) as agent:
         assert agent.env.spec.observation_size == 18
         agent.learn(256, out=tmp_path / "run", **QUIET)

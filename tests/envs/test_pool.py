@@ -83,8 +83,8 @@ def test_bounds_are_rounded_inwards() -> None:
         ("Hoper-v5", "no such environment.*disc list"),
         ("no.such.module:thing", "can't be imported"),
         ("tests.support.environments:missing", "can't be imported"),
-        ("tests.support.environments:nothing", "made a int, not a gymnasium.Env"),
-        (lambda: 1 / 0, "making the environment failed .ZeroDivisionError"),
+        ("tests.support.environments:nothing", "returned type int, not a gymnasium.Env"),
+        (lambda: 1 / 0, "creating the environment failed .ZeroDivisionError"),
     ],
 )
 def test_unusable_environments_raise_one_line_errors(source: Any, says: str) -> None:

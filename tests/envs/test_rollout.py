@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -14,40 +13,8 @@ from disc.envs.pool import Environments
 from disc.envs.rollout import collect
 from disc.types import DiscError, Rollout
 from tests.support import environments as probes
-
-
-class Counter(probes.Probe):
-    """The observation is the time; episodes terminate at 3 or, every second one, are cut at 4."""
-
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    episode = -1
-
-    def reset(self, **options: Any) -> Any:
-        self.episode += 1
-        return super().reset(**options)
-
-    def step(self, action: Any) -> Any:
-        self.time += 1
-        cut = self.episode % 2 == 1
-        done, late = self.time == 3 and not cut, self.time == 4 and cut
-        return np.float32([self.time]), float(self.time), done, late, {}
-
-
-class Actor:
-    log_std = np.float32([-1.0])
-
-    def noise(self, rng: Any, count: int) -> Any:
-        return rng.standard_normal((count, 1), np.float32)
-
-    def __call__(self, observation: Any, noise: Any) -> Any:
-        mean = 10.0 * observation
-        return mean + noise, mean
-
-    def episode(self, *name: int) -> Actor:
-        return self
-
-    def bound(self, action: Any) -> Any:
-        return action
+from tests.support.environments import Counter
+from tests.support.rollouts import Actor
 
 
 def gather(source: Any, n: int, num_envs: int = 1, iteration: int = 0, threads: int = 1) -> Rollout:

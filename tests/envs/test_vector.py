@@ -19,8 +19,9 @@ from disc.envs.pool import Environments
 from disc.envs.rollout import collect
 from disc.types import Rollout
 from faults.outcome import differences
-from tests.envs.test_rollout import Actor, Counter
 from tests.support import environments as probes
+from tests.support.environments import Counter
+from tests.support.rollouts import Actor
 from tests.support.small import QUIET, small
 
 MODES = list(AutoresetMode)
@@ -117,7 +118,7 @@ def test_agents_learn_from_a_vector_and_resume_exactly(
         agent.learn(
             1024, out=tmp_path / "run", callbacks=[lambda a, _: a.state.step < 512], **options
         )
-    with pytest.raises(DiscError, match=r"made in Python; use disc.resume\(…, env=…\)"):
+    with pytest.raises(DiscError, match=r"created in Python; use disc.resume\(…, env=…\)"):
         disc.resume(tmp_path / "run", progress=False)
     disc.resume(tmp_path / "run", 1024, env=source(), progress=False).close()
     assert differences(tmp_path / "whole", tmp_path / "run") == []

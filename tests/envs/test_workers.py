@@ -19,7 +19,7 @@ from disc.envs.factory import Maker
 from disc.envs.pace import IN_PROCESSES, IN_THREADS, IN_TURN, Pace, Way
 from disc.envs.past import Past
 from disc.envs.pool import Environments
-from disc.envs.process import Process, Processes
+from disc.envs.process import Processes, WorkerProcess
 from disc.envs.rollout import collect
 from disc.envs.workers import MOST, Remote
 from disc.policy.exploration import Perturbed
@@ -178,11 +178,11 @@ def test_interrupted_batch_can_be_collected_again(
     env = made(probes.wide, "processes")
     same(batch(env, 0), wanted[0])
 
-    def interrupt(self: Process) -> Any:
+    def interrupt(self: WorkerProcess) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Process, "receive", interrupt)
+        patch.setattr(WorkerProcess, "receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             batch(env, 1)
     for i in range(1, 3):

@@ -20,9 +20,9 @@ from disc.formats.export import export
 from disc.policy import file
 from disc.policy.policies import Categorical
 from tests.support import policies
+from tests.support.compilers import build, every_compiler
 from tests.support.exports import SAMPLES, every_policy, policy_file
 
-STRICT = ["-O1", "-Wall", "-Wextra", "-pedantic", "-Werror"]
 WRAPPER = """\
 #define DISC_SELF_TEST
 #define DISC_NO_MAIN
@@ -36,20 +36,6 @@ int act(const float *observation, const float *noise, TYPE *action)
 }
 int self_test(void) { return disc_self_test(); }
 """
-
-
-def compiler(name: str) -> Any:
-    missing = shutil.which(name) is None
-    return pytest.param(name, marks=pytest.mark.skipif(missing, reason=f"{name} is missing"))
-
-
-every_compiler = pytest.mark.parametrize("cc", [compiler("gcc"), compiler("clang")])
-
-
-def build(cc: str, *words: str | Path, std: str = "-std=c99") -> None:
-    command = [cc, std, *STRICT, *map(str, words), *([] if "-c" in words else ["-lm"])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def library(cc: str, source: Path, folder: Path, sampled: bool = False) -> Any:

@@ -19,9 +19,9 @@ from benchmarks import acting
 from disc.formats import check
 from disc.formats.export import FORMATS
 from disc.policy import file
-from tests.cli.test_main import run
-from tests.formats.test_c import build, every_compiler
 from tests.support import policies
+from tests.support.command import run
+from tests.support.compilers import build, every_compiler
 from tests.support.exports import SAMPLES, every_policy, policy_file
 
 ROOT = Path(__file__).parents[2]

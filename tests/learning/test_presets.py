@@ -123,7 +123,7 @@ def test_std_rate_of_zero_keeps_the_initial_std() -> None:
 def test_untrusted_study_with_an_unknown_preset_raises(preset: Any, tmp_path: Path) -> None:
     contents = json.loads(sweeps.small().as_json())
     contents["arms"][0]["preset"] = preset
-    with pytest.raises(DiscError, match="there is no preset"):
+    with pytest.raises(DiscError, match="preset must be one of"):
         from_json(json.dumps(contents), tmp_path / "x.json")
 
 

@@ -17,39 +17,15 @@ import pytest
 from disc import DiscError
 from disc.cli.policy import _check_fit
 from disc.envs.factory import Maker
-from disc.envs.pool import describe
-from disc.learning.distribution import CategoricalPolicy
-from disc.learning.networks import Linear
 from disc.policy import file
 from disc.policy.policies import Categorical
 from tests.support import environments as probes
 from tests.support.compare import assert_equal_trees
 from tests.support.environments import SPACES
+from tests.support.policies import S, make_categorical
 from tests.support.small import small
 
-S, H = 6, 7
 every_space = pytest.mark.parametrize("space", list(SPACES))
-
-
-def make(space: str, seed: int = 0, reach: float = 2.0) -> tuple[Categorical, CategoricalPolicy]:
-    """A policy with random weights, in numpy and for JAX."""
-    rng, spec = np.random.default_rng(seed), describe(probes.Choosing(space), "choosing")
-    assert spec.choices is not None
-    layers = tuple(
-        Linear(jnp.float32(rng.standard_normal(shape) * reach / math.sqrt(shape[0])),
-               jnp.float32(rng.standard_normal(shape[1])))
-        for shape in ((S, H), (H, spec.outputs))
-    )  # fmt: skip
-    policy = CategoricalPolicy(layers, spec.choices.counts)
-    fields = {
-        "observation_mean": np.zeros(S, np.float32),
-        "observation_inverse_std": np.ones(S, np.float32),
-        "observation_shape": (2, 3),
-        "action_low": spec.action_low,
-        "action_high": spec.action_high,
-        "action_shape": spec.action_shape,
-    }
-    return policy.acting(spec, fields), policy
 
 
 def observations(count: int = 9) -> Any:
@@ -58,7 +34,7 @@ def observations(count: int = 9) -> Any:
 
 @every_space
 def test_logits_and_most_probable_choice_match_the_jax_network(space: str) -> None:
-    acting, policy = make(space)
+    acting, policy = make_categorical(space)
     x = observations().reshape(-1, S)
     logits = np.asarray(policy.output(jnp.asarray(x)))
     np.testing.assert_allclose(acting.logits(x), logits, rtol=1e-4, atol=1e-5)
@@ -71,7 +47,7 @@ def test_logits_and_most_probable_choice_match_the_jax_network(space: str) -> No
 
 @every_space
 def test_samples_have_the_probabilities_of_the_softmax(space: str) -> None:
-    acting, policy = make(space, reach=1.0)
+    acting, policy = make_categorical(space, reach=1.0)
     count, x = 20_000, observations(1).reshape(1, S)
     noise = acting.noise(np.random.default_rng(2), count)
     drawn = acting.sample(np.repeat(x, count, axis=0), noise)
@@ -85,7 +61,7 @@ def test_samples_have_the_probabilities_of_the_softmax(space: str) -> None:
 
 @every_space
 def test_actor_returns_the_sampled_index_and_the_logits(space: str) -> None:
-    acting, _ = make(space)
+    acting, _ = make_categorical(space)
     x = observations().reshape(-1, S)
     noise = acting.noise(np.random.default_rng(3), len(x))
     together = acting.sample(x, noise)
@@ -99,7 +75,7 @@ def test_actor_returns_the_sampled_index_and_the_logits(space: str) -> None:
 @every_space
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_predicted_actions_are_in_the_space(space: str, deterministic: bool) -> None:
-    acting, _ = make(space)
+    acting, _ = make_categorical(space)
     acting.seed(0)
     together, _ = acting.predict(observations(50), deterministic)
     assert together.dtype == SPACES[space].dtype
@@ -112,17 +88,17 @@ def test_predicted_actions_are_in_the_space(space: str, deterministic: bool) -> 
 
 
 def test_offsets_and_order_of_dimensions_are_those_of_the_space() -> None:
-    acting, _ = make("multi")
+    acting, _ = make_categorical("multi")
     action = acting.bound(np.float32([2, 1, 3, 0]))
     np.testing.assert_array_equal(action, [[1, 1], [13, 5]])
-    assert make("discrete")[0].bound(np.float32([2])) == 1
-    binary = make("binary")[0].bound(np.float32([0, 1, 1, 0]))
+    assert make_categorical("discrete")[0].bound(np.float32([2])) == 1
+    binary = make_categorical("binary")[0].bound(np.float32([0, 1, 1, 0]))
     np.testing.assert_array_equal(binary, [[0, 1], [1, 0]])
     assert binary.dtype == np.int8
 
 
 def test_clipping_changes_nothing() -> None:
-    acting, _ = make("multi")
+    acting, _ = make_categorical("multi")
     for clip in (True, False):
         np.testing.assert_array_equal(
             acting.predict(observations(), clip=clip)[0], acting.predict(observations())[0]
@@ -130,7 +106,7 @@ def test_clipping_changes_nothing() -> None:
 
 
 def test_non_finite_observation_raises_instead_of_choosing() -> None:
-    acting, _ = make("multi")
+    acting, _ = make_categorical("multi")
     assert np.isnan(acting.mean(np.full(S, np.nan, np.float32))).all()
     with pytest.raises(DiscError, match="the action is not finite"):
         acting.predict(np.full((2, 3), np.nan))
@@ -148,7 +124,7 @@ def contents(acting: Categorical) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @every_space
 def test_policy_survives_saving_and_loading(space: str, tmp_path: Path) -> None:
-    acting, _ = make(space)
+    acting, _ = make_categorical(space)
     file.write(tmp_path / "p.disc", *contents(acting))
     found = file.read(tmp_path / "p.disc").policy
     for field in dataclasses.fields(acting):
@@ -166,7 +142,7 @@ def refuse(path: Path, tensors: dict[str, Any], header: dict[str, Any]) -> None:
 
 
 def test_missing_or_misshapen_arrays_raise(tmp_path: Path) -> None:
-    tensors, header = contents(make("multi")[0])
+    tensors, header = contents(make_categorical("multi")[0])
     assert len(tensors) == 6
     for name, array in tensors.items():
         rest = {other: x for other, x in tensors.items() if other != name}
@@ -204,19 +180,19 @@ def test_missing_or_misshapen_arrays_raise(tmp_path: Path) -> None:
     ids=str,
 )
 def test_invalid_headers_raise(odd: dict[str, Any], tmp_path: Path) -> None:
-    tensors, header = contents(make("multi")[0])
+    tensors, header = contents(make_categorical("multi")[0])
     refuse(tmp_path / "p.disc", tensors, {**header, **odd})
 
 
 def test_missing_header_fields_raise(tmp_path: Path) -> None:
-    tensors, header = contents(make("multi")[0])
+    tensors, header = contents(make_categorical("multi")[0])
     for name in set(header) - {"observation_clip"}:
         rest = {other: fact for other, fact in header.items() if other != name}
         refuse(tmp_path / "p.disc", tensors, rest)
 
 
 def test_policy_cannot_be_read_as_another_kind(tmp_path: Path) -> None:
-    tensors, header = contents(make("multi")[0])
+    tensors, header = contents(make_categorical("multi")[0])
     for kind in ("gaussian", "squashed", "deterministic", "sampler"):
         refuse(tmp_path / "p.disc", tensors, {**header, "kind": kind, "exploration": 0.1})
 
@@ -234,7 +210,7 @@ def test_policy_cannot_be_read_as_another_kind(tmp_path: Path) -> None:
 def test_policy_is_not_evaluated_in_an_environment_with_other_choices(
     other: str, says: str, tmp_path: Path
 ) -> None:
-    file.write(tmp_path / "p.disc", *contents(make("multi")[0]))
+    file.write(tmp_path / "p.disc", *contents(make_categorical("multi")[0]))
     with pytest.raises(DiscError, match=says):
         _check_fit(file.read(tmp_path / "p.disc"), probes.Choosing(other), Maker(probes.choosing))
 

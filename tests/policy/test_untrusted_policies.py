@@ -138,7 +138,7 @@ def test_file_larger_than_memory_raises(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_bytes(b"")
     os.truncate(path, 2 * storage.LARGE)
     monkeypatch.setattr(host, "available_memory", lambda: storage.LARGE)
-    with pytest.raises(DiscError, match="needs 200 MB, but there are only 100 MB of memory"):
+    with pytest.raises(DiscError, match="needs 200 MB, but there is only 100 MB of memory"):
         policy_file.load(path)
 
 
@@ -222,11 +222,11 @@ def test_info_prints_any_header_without_escape_codes(
 
 def test_errors_are_one_short_printable_line() -> None:
     error = DiscError(f"a \x1b[2J, \ud800, \n, ρ² and {'x' * 10_000}.")
-    said = str(error)
-    assert said.isprintable()
-    assert said.startswith("a \\x1b[2J, \\ud800, \\n, ρ² and xxx")
-    assert said.endswith("xxx.")
-    assert len(said) < 2_100
+    message = str(error)
+    assert message.isprintable()
+    assert message.startswith("a \\x1b[2J, \\ud800, \\n, ρ² and xxx")
+    assert message.endswith("xxx.")
+    assert len(message) < 2_100
 
 
 def test_deeply_nested_json_raises() -> None:

@@ -21,8 +21,8 @@ from disc.run import checkpoint, directory, log, saving
 from disc.run.agent import AGENTS, Agent
 from disc.run.training import Plan
 from faults.outcome import differences, litter, run
-from tests.run.test_nonfinite import parameters_at, spoiled
 from tests.support import environments as probes
+from tests.support.nonfinite import parameters_at, spoiled
 from tests.support.small import PPO
 
 WIDE = "tests.support.environments:wide"
@@ -264,7 +264,7 @@ def test_limits_end_a_run_early(
     agent = learn(path, LONGER, **limits)
     assert agent.state.step == step
     assert (ended(path)["step"], ended(path)["early"]) == (step, True)
-    with pytest.raises(DiscError, match=f"is finished: .*{step:,}, as .*{reason}"):
+    with pytest.raises(DiscError, match=f"is finished: .*{step:,}, because .*{reason}"):
         resume(path)
     with pytest.raises(DiscError, match="is finished"):
         resume(path, LONGER)

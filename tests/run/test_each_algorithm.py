@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +16,12 @@ import pytest
 
 import disc
 from disc import DISC, PPO, DiscError, resume
+from disc import options as checks
 from disc.run import log
 from disc.run.agent import AGENTS, Agent
 from tests.support import command
 from tests.support.compare import assert_equal_trees
+from tests.support.environments import Unbounded
 from tests.support.runs import PLAN, assert_same_run
 from tests.support.small import QUIET, small
 
@@ -85,7 +88,7 @@ def trained(name: str, path: Path) -> Run:
         """Copying and validating a config reads every option, which says nothing."""
         code = sys._getframe(1).f_code
         copies = code.co_filename == dataclasses.__file__
-        validates = code.co_name == "__post_init__" or code.co_qualname.startswith("Checker.")
+        validates = code.co_name == "__post_init__" or code.co_filename == checks.__file__
         if not copies and not validates:
             read.add(option)
         return object.__getattribute__(self, option)
@@ -174,6 +177,15 @@ def test_saved_agent_acts_the_same_and_can_continue_training(run: Run, tmp_path:
     loaded.learn(256, **QUIET)
     with pytest.raises(DiscError, match=f"a policy of {kind.algorithm.NAME}"):
         (PPO if kind is DISC else DISC).load(path)
+
+
+def test_class_variables_describe_the_algorithm(run: Run) -> None:
+    """`disc check` names algorithms by them."""
+    config, seen = run.agent.config, run.agent.state.normalizer.observation.samples
+    assert config.normalizes_observations == (seen > 0)
+    refuses = pytest.raises(DiscError, match="needs actions with bounds")
+    with refuses if config.needs_bounds else nullcontext():
+        small(AGENTS[run.name], Unbounded)
 
 
 def test_metrics_are_recorded_and_finite(run: Run) -> None:

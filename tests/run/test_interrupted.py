@@ -212,7 +212,7 @@ def test_restart_without_a_checkpoint_is_reported(
     with small(env=ENV) as agent, pytest.raises(Killed):
         agent.learn(1280, out=tmp_path / "run", callbacks=[kill], eval_every=0, progress=False)
     disc.resume(tmp_path / "run", 256).close()
-    assert "no checkpoint was saved yet; the run starts again" in capfd.readouterr().err
+    assert "no checkpoint has been saved yet; the run starts from" in capfd.readouterr().err
 
 
 def test_ctrl_c_during_imports_exits_cleanly() -> None:

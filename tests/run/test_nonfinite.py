@@ -6,7 +6,6 @@ import errno
 import json
 import math
 import os
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,39 +24,8 @@ from disc.run import log
 from disc.run.agent import AGENTS, Agent
 from disc.run.nonfinite import NonFinite
 from tests.support.compare import assert_equal_trees
+from tests.support.nonfinite import Spoil, parameters_at, spoiled
 from tests.support.small import QUIET, small
-
-Spoil = Callable[[Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
-
-
-def spoiled(kind: type[Agent], spoil: Spoil) -> type[Agent]:
-    """An algorithm whose updates end in `spoil(config, state, metrics)`."""
-    module: Any = kind.algorithm
-
-    def update(config: Any, state: Any, threads: int) -> Any:
-        return spoil(config, *module.update(config, state, threads))
-
-    changed = SimpleNamespace(**{**vars(module), "update": update})
-    return type(kind.__name__, (kind,), {"algorithm": changed})
-
-
-def with_nan(state: Any) -> Any:
-    """The state with one NaN in the policy's last bias."""
-    learner = state.policy
-    leaves, tree = jax.tree.flatten(learner.parameters)
-    leaves[1] = leaves[1].at[2].set(np.nan)
-    learner = learner._replace(parameters=jax.tree.unflatten(tree, leaves))
-    if hasattr(state, "learned"):
-        return replace(state, learned=state.learned._replace(policy=learner))
-    return replace(state, policy=learner)
-
-
-def parameters_at(step: int, above: float = 0.0) -> Spoil:
-    def spoil(config: Any, state: Any, metrics: dict[str, Any]) -> Any:
-        bad = state.step == step and config.learning_rate > above
-        return (with_nan(state) if bad else state), metrics
-
-    return spoil
 
 
 def objective_at(step: int) -> Spoil:
@@ -178,7 +146,7 @@ def test_rollback_halves_the_step_size(tmp_path: Path, capfd: pytest.CaptureFixt
 
 def test_rollback_gives_up_after_five_attempts(tmp_path: Path) -> None:
     agent = small(spoiled(DISC, parameters_at(256)))
-    with pytest.raises(NonFinite, match="5 rollbacks with half the step size each did not help"):
+    with pytest.raises(NonFinite, match="5 rollbacks, each halving the step size, did not help"):
         agent.learn(512, out=tmp_path / "run", on_nan="rollback", checkpoint_every=0, **QUIET)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["rollbacks"] == 5 * [{"from": 256, "to": 0}]

@@ -137,7 +137,7 @@ def test_resume_of_invalid_runs_and_steps_raises(tmp_path: Path) -> None:
         resume(tmp_path / "nowhere")
     run = tmp_path / "run"
     AGENTS["ppo"](probes.wide, **PPO).learn(256, out=run, eval_every=0, progress=False)
-    with pytest.raises(DiscError, match="made in Python"):
+    with pytest.raises(DiscError, match="created in Python"):
         resume(run, 512)
     with pytest.raises(DiscError, match="is already at step 256"):
         resume(run, 256, env=probes.wide)

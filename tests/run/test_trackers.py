@@ -17,8 +17,8 @@ from mlflow import MlflowClient
 from disc import DiscError, resume
 from disc.run import log, trackers
 from disc.run.agent import AGENTS
-from tests.cli.test_main import run
 from tests.support import environments as probes
+from tests.support.command import run
 from tests.support.small import PPO
 
 PLAN = {"eval_every": 512, "eval_episodes": 1, "progress": True}
@@ -159,7 +159,7 @@ def test_unreachable_mlflow_server_does_not_stop_a_run(
 def test_unknown_or_missing_trackers_are_named_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(DiscError, match="track must be a sequence of tensorboard, wandb, mlflow"):
+    with pytest.raises(DiscError, match="track must be a list of tensorboard, wandb, mlflow"):
         learn(tmp_path / "run", track=["comet"])
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DiscError, match=r"wandb is not installed: pip install 'disc-rl\[track\]'"):

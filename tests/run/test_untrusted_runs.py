@@ -22,7 +22,7 @@ from disc.run import checkpoint, directory
 from disc.run import log as run_log
 from disc.run.agent import Agent
 from disc.study import sweep
-from disc.study.local import Process
+from disc.study.local import LocalJob
 from disc.study.spec import Arm, Cell
 from faults import mutations, untrusted
 from tests.support import environments as probes
@@ -99,7 +99,7 @@ def test_run_directory_cannot_choose_which_files_are_opened(model: str, run: Pat
     for nested in ({"a": [model]}, {"a": {"b": model}}):
         with pytest.raises(DiscError, match="untrusted file must not choose"):
             Maker.from_file("file", "Hopper-v5", nested)
-    with pytest.raises(DiscError, match=r"Hopper-v5: making the environment failed"):
+    with pytest.raises(DiscError, match=r"Hopper-v5: creating the environment failed"):
         disc.resume(run, 512, env="hopper", progress=False)  # the user's choice
 
 
@@ -135,7 +135,7 @@ def test_sweep_logs_do_not_follow_links(tmp_path: Path) -> None:
     log.parent.mkdir(parents=True)
     log.symlink_to(tmp_path / "victim")
     with pytest.raises(DiscError, match="leads out of"):
-        Process(tmp_path / "sweep", sweep.Status(cell, False, []))
+        LocalJob(tmp_path / "sweep", sweep.Status(cell, False, []))
     assert not (tmp_path / "victim").exists()
 
 

@@ -288,7 +288,7 @@ def test_directory_clashes_and_dates_raise(tmp_path: Path) -> None:
         ("seeds", 3, "seeds must be a list"),
         ("seeds", [], "seeds must be a list"),
         ("seeds", [-1], "seed must be"),
-        ("seeds", [0, "1"], "an entry of seeds must be a whole number"),
+        ("seeds", [0, "1"], "seed must be a whole number"),
         ("seeds", [1, 1], "seeds has 1 twice"),
         ("eval_every", -1, "eval_every must be"),
         ("eval_episodes", "10", "eval_episodes must be"),

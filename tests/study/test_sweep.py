@@ -270,7 +270,7 @@ def test_failures_and_stopping_are_printed_once(terminal: bool, cells: list[Cell
         display(state)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert said.count("seed0 failed: a long reason [in brackets] of more than forty letters\n") == 1
-    assert said.count("Stopping when all runs are saved") == 1
+    assert said.count("Saving all runs, then stopping") == 1
 
 
 def test_plan_shows_the_remaining_hours_of_each_run(cells: list[Cell]) -> None:

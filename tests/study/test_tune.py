@@ -14,11 +14,11 @@ import pytest
 from scipy import stats
 
 from disc import DiscError
-from disc.algos import ALGORITHMS
+from disc.algos import BUILT_IN
 from disc.report import plots
 from disc.run import log as run_log
 from disc.study import confirm, space, spec, statistics, sweep, tune
-from disc.study.confirm import Outcome
+from disc.study.confirm import TuningOutcome
 from disc.study.spec import Cell
 from disc.study.sweep import Board, Status
 from disc.study.trials import JOURNAL, Journal, Trial
@@ -74,7 +74,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"options": {"speed": 2}}, "ppo has no option speed"),
         ({"options": {"label": "a"}}, "label is not one of the"),
         ({"algo": "alpha"}, "an arm's algo must be one of acktr, .*, not 'alpha'"),
-        ({"preset": "best"}, "there is no preset 'best'"),
+        ({"preset": "best"}, "preset must be one of recommended, paper, not 'best'"),
         ({"tasks": ["a"]}, "a study has no entry 'tasks'; choose from algo, "),
         ({"steps": None}, "has no steps; add steps = 100_000"),
         ({"trials": 0}, "trials must be a whole number of at least 1, not 0"),
@@ -121,7 +121,7 @@ def test_default_space_is_valid_and_holds_the_defaults(algorithm: str, tmp_path:
 
 
 def test_every_built_in_algorithm_has_a_default_space_and_others_raise() -> None:
-    assert {x.stem for x in space.SPACES.glob("*.toml")} == set(ALGORITHMS)
+    assert {x.stem for x in space.SPACES.glob("*.toml")} == {x.NAME for x in BUILT_IN}
     with pytest.raises(DiscError, match=r"no default search space for theirs; add a table \[spac"):
         space.default("theirs")
 
@@ -370,7 +370,7 @@ def test_importances_favour_the_option_that_matters(tuning: Tuning, tmp_path: Pa
 # Results
 
 
-def outcome(tuning: Tuning, *means: float, spread: float = 1.0) -> Outcome:
+def outcome(tuning: Tuning, *means: float, spread: float = 1.0) -> TuningOutcome:
     """The defaults and other arms, with returns around means."""
     found = []
     for number, mean in enumerate(means):
@@ -378,7 +378,7 @@ def outcome(tuning: Tuning, *means: float, spread: float = 1.0) -> Outcome:
         near = tuple(mean + spread * x for x in (-1.0, -0.5, 0.0, 0.5, 1.0))
         found.append(confirm.Result(trial, tuning.arm(trial.values, tune.name(trial)), near))
     others = [confirm._against(x, found[0], len(found) - 1) for x in found[1:]]
-    return Outcome(tuning, [x.trial for x in found], [found[0], *others])
+    return TuningOutcome(tuning, [x.trial for x in found], [found[0], *others])
 
 
 def test_sentence_claims_no_more_than_the_interval(tuning: Tuning) -> None:

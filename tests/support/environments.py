@@ -40,6 +40,23 @@ class Unbounded(One):
     action_space: ClassVar[Any] = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
 
+class Counter(Probe):
+    """The observation is the time; episodes terminate at 3 or, every second one, are cut at 4."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    episode = -1
+
+    def reset(self, **options: Any) -> Any:
+        self.episode += 1
+        return super().reset(**options)
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        cut = self.episode % 2 == 1
+        done, late = self.time == 3 and not cut, self.time == 4 and cut
+        return np.float32([self.time]), float(self.time), done, late, {}
+
+
 class Signal(Probe):
     """The observation, ±1, is the reward of one step: V(s) = s."""
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from disc.policy import file
-from tests.policy import test_categorical as categorical
 from tests.support import policies
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -37,7 +36,7 @@ def policy_file(name: str, folder: Path) -> Path:
     if name in policies.KINDS:
         acting, _ = policies.make(name)
     elif name in ("binary", "multi"):
-        acting, _ = categorical.make(name)
+        acting, _ = policies.make_categorical(name)
     else:
         acting = file.load(SAMPLES / "inverted-pendulum" / "policy.disc")
         sides = {

@@ -6,11 +6,15 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from disc.envs.pool import describe
+from disc.learning.distribution import CategoricalPolicy
 from disc.learning.networks import Linear, NormalizedLinear
-from disc.policy.policies import Deterministic, Policy, Sampler, Squashed
+from disc.policy.policies import Categorical, Deterministic, Policy, Sampler, Squashed
+from tests.support.environments import Choosing
 
 SHAPE, S, D, H = (2, 3), 6, 4, 7
 LOW, HIGH = np.float32([-1.0, -0.4, 2.0, 0.0]), np.float32([3.0, 0.4, 10.0, 0.01])
@@ -52,6 +56,29 @@ def make(kind: str, seed: int = 0, reach: float = 1.0, **changes: Any) -> tuple[
         "normalized": Deterministic,
     }
     return kinds[kind](**{**fields, **changes}), tuple(layers)
+
+
+def make_categorical(
+    space: str, seed: int = 0, reach: float = 2.0
+) -> tuple[Categorical, CategoricalPolicy]:
+    """A policy for discrete actions, in numpy and for JAX."""
+    rng, spec = np.random.default_rng(seed), describe(Choosing(space), "choosing")
+    assert spec.choices is not None
+    layers = tuple(
+        Linear(jnp.float32(rng.standard_normal(shape) * reach / math.sqrt(shape[0])),
+               jnp.float32(rng.standard_normal(shape[1])))
+        for shape in ((S, H), (H, spec.outputs))
+    )  # fmt: skip
+    policy = CategoricalPolicy(layers, spec.choices.counts)
+    fields = {
+        "observation_mean": np.zeros(S, np.float32),
+        "observation_inverse_std": np.ones(S, np.float32),
+        "observation_shape": SHAPE,
+        "action_low": spec.action_low,
+        "action_high": spec.action_high,
+        "action_shape": spec.action_shape,
+    }
+    return policy.acting(spec, fields), policy
 
 
 def observations(count: int = 9, seed: int = 1, reach: float = 2.0) -> Any:

@@ -1,4 +1,4 @@
-"""Rollouts without an environment."""
+"""Rollouts without an environment, and an actor for rollouts with one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,25 @@ from disc.types import Rollout, Spec
 def spec(s: int, d: int) -> Spec:
     """Observations of size s, and actions of size d within ±1."""
     return Spec(s, d, (s,), (d,), np.full(d, -1.0, np.float32), np.full(d, 1.0, np.float32))
+
+
+class Actor:
+    """The mean is ten times the observation, (1,)."""
+
+    log_std = np.float32([-1.0])
+
+    def noise(self, rng: Any, count: int) -> Any:
+        return rng.standard_normal((count, 1), np.float32)
+
+    def __call__(self, observation: Any, noise: Any) -> Any:
+        mean = 10.0 * observation
+        return mean + noise, mean
+
+    def episode(self, *name: int) -> Actor:
+        return self
+
+    def bound(self, action: Any) -> Any:
+        return action
 
 
 def rollout_of(columns: dict[str, Any]) -> Rollout:

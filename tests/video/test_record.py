@@ -17,6 +17,7 @@ from disc import DiscError
 from disc.envs.factory import Maker
 from disc.video import record
 from disc.video.raycast import RayCaster
+from faults import broken
 from tests.support.environments import Nested, Wide
 
 SMALL = {"width": 161, "height": 120, "max_seconds": 0.6}
@@ -291,6 +292,27 @@ def test_renderer_can_be_chosen(tmp_path: Path) -> None:
     assert film(Both, tmp_path / "a.gif", renderer="own").renderer == "own"
     with pytest.raises(DiscError, match=r"cannot be ray-cast .* use --renderer own"):
         film(Drawn, tmp_path / "a.gif", renderer="raycast")
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (broken.StepRaises, r"raised at step 3 of .* \(RuntimeError: the motor is on fire\)"),
+        (broken.ObservationNaN, r"the observation at step 3 of .* is not finite"),
+        (broken.FirstResetRaises, r"the reset at the start of .* raised"),
+    ],
+)
+def test_failing_environment_is_named_with_the_step_and_the_remedy(
+    kind: Any, says: str, tmp_path: Path
+) -> None:
+    class Fails(kind):
+        metadata, render_mode = Drawn.metadata, "rgb_array"
+        render = Drawn.render
+
+    broken.restart()
+    with pytest.raises(DiscError, match=f"^Fails: .*{says}.*; fix the environment [^,]*$"):
+        record.record(Maker(lambda: Fails(3)).make, lambda _: np.zeros(2), tmp_path / "a.gif")
+    assert not list(tmp_path.iterdir())
 
 
 def test_nested_observations_are_recorded(tmp_path: Path) -> None:
