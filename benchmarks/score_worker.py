@@ -100,7 +100,7 @@ class Watch:
 
 def ours(task: dict[str, Any]) -> dict[str, Any]:
     """Train an algorithm of this package, with a run directory and its default checkpoints."""
-    from disc.run.agent import AGENTS
+    from disc.run.agents import AGENTS
 
     preset = {"preset": task["preset"]} if "preset" in task else {}
     kind = AGENTS[task["algorithm"]]

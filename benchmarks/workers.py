@@ -27,7 +27,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     """Steps per second of DISC, PPO or PPO-AMBER, after compilation, without evaluation."""
     import jax
 
-    from disc.run.agent import AGENTS
+    from disc.run.agents import AGENTS
 
     compiled: list[float] = []
 
@@ -82,7 +82,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
 
 def shares(task: dict[str, Any]) -> dict[str, Any]:
     """Steps per second of training, and microseconds per step of sampling and of learning."""
-    from disc.run.agent import AGENTS
+    from disc.run.agents import AGENTS
 
     options = task.get("options", {})
     agent = AGENTS[task["algorithm"]](task["env"], threads=task["cores"], **options)
@@ -109,7 +109,7 @@ def acting(task: dict[str, Any]) -> dict[str, Any]:
     import jax.numpy as jnp
 
     from disc.learning import networks
-    from disc.run.agent import AGENTS
+    from disc.run.agents import AGENTS
 
     agent = AGENTS[task["algorithm"]](task["env"], threads=1)
     spec, acting = agent.env.spec, agent.policy

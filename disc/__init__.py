@@ -20,11 +20,12 @@ from disc._version import __version__
 if TYPE_CHECKING:
     from disc import equations
     from disc.algos import register
-    from disc.formats.export import export
     from disc.learning.algorithm import Algorithm
     from disc.policy.file import load
+    from disc.policy.formats.export import export
     from disc.policy.policies import Policy
-    from disc.run.agent import Agent, resume
+    from disc.run.agent import Agent
+    from disc.run.agents import resume
     from disc.types import DiscError, Rollout, Spec
 
     ACKTR: type[Agent]
@@ -70,10 +71,10 @@ _HOMES = {
     "Policy": "disc.policy.policies",
     "Rollout": "disc.types",
     "Spec": "disc.types",
-    "export": "disc.formats.export",
+    "export": "disc.policy.formats.export",
     "load": "disc.policy.file",
     "register": "disc.algos",
-    "resume": "disc.run.agent",
+    "resume": "disc.run.agents",
 }
 
 
@@ -83,7 +84,7 @@ def __getattr__(name: str) -> Any:
             return import_module("disc.equations")
         if name in _HOMES:
             return getattr(import_module(_HOMES[name]), name)
-        agent = import_module("disc.run.agent").agent_named(name) if name[:1].isupper() else None
+        agent = import_module("disc.run.agents").agent_named(name) if name[:1].isupper() else None
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("disc."):
             raise

@@ -12,7 +12,7 @@ import numpy as np
 
 from disc import storage
 from disc.run import checkpoint, log
-from disc.run.agent import resume
+from disc.run.agents import resume
 from faults.outcome import (
     Outcome,
     differences,

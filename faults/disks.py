@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from disc.run.agent import resume
+from disc.run.agents import resume
 from disc.types import DiscError
 from faults import damage
 from faults.outcome import Outcome, differences, litter

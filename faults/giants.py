@@ -14,8 +14,8 @@ from typing import Any
 from disc import report
 from disc.policy import file as policy_file
 from disc.report import plots
-from disc.run import directory
-from disc.run.agent import AGENTS
+from disc.run.agents import AGENTS
+from disc.run.config import read_config
 from disc.study import spec
 from faults import mutations
 from faults.outcome import Outcome, Trial, copied, run
@@ -79,7 +79,7 @@ def agents(name: str, path: Path, load: Callable[[Path], Any]) -> Iterator[Trial
 
 def resumed(name: str, path: Path, resume: Callable[[Path], None]) -> Iterator[Trial]:
     """Runs with too large options, resumed."""
-    whole = directory.read_config(path)
+    whole = read_config(path)
     changes: list[dict[str, Any]] = [{"config": config} for _, config in claims(whole["config"])]
     changes += [{name: HUGE} for name in ("num_envs", "threads", "seed")]
     for change in changes:

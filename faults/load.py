@@ -12,9 +12,9 @@ import numpy as np
 
 from disc import DiscError, host
 from disc.envs.factory import Maker
-from disc.envs.pool import describe
+from disc.envs.spaces import describe
 from disc.learning import replay as replays
-from disc.run.agent import AGENTS
+from disc.run.agents import AGENTS
 from faults import soak
 from faults.outcome import PATIENCE, ROOT, Outcome, differences, run, start
 from faults.short import OPTIONS, cli_args

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 import disc
 from disc.report import plots
 from disc.run import log
-from disc.run.agent import AGENTS
+from disc.run.agents import AGENTS
 from disc.run.nonfinite import DUMP
 from faults import broken, short
 from faults.environments import command

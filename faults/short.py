@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from disc.run.agent import AGENTS
+from disc.run.agents import AGENTS
 
 ENOUGH = {"horizon": 64, "widths": (8, 8)}
 BATCHES: dict[str, Any] = {**ENOUGH, "gradient_steps": 4, "epochs": 1}

@@ -20,7 +20,8 @@ import numpy as np
 
 import disc
 from disc.report import plots
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from disc.types import Metrics
 from faults.broken import Sound
 

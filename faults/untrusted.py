@@ -25,7 +25,8 @@ from disc.cli.options import Info
 from disc.policy import file as policy_file
 from disc.policy.policies import Categorical, Policy
 from disc.run import resume
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from disc.run.directory import RunDirectory
 from disc.run.training import Training
 from disc.types import DiscError

@@ -76,11 +76,11 @@ def main() -> None:
     plan.enter("starting")
     from disc.algos import ALGORITHMS
     from disc.cli import main as cli_main
-    from disc.run import checkpoint, log, loop, saving
+    from disc.run import checkpoint, evaluation, log, loop, saving
 
     places: list[tuple[str, Any, str]] = [
         ("sampling", loop, "collect"),
-        ("evaluating", loop, "evaluate"),
+        ("evaluating", evaluation, "evaluate"),
         ("checkpoint", checkpoint, "save"),
         ("policy", saving, "write_policy"),
         ("best", saving, "write_best"),

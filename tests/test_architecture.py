@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "seeding": {"types"},
     "equations": GROUND,
     "policy": {"types", "storage", "seeding"},
-    "formats": {"_version", "types", "storage", "policy"},
+    "policy.formats": {"_version", "types", "storage", "policy"},
     "envs": GROUND | {"equations", "policy"},
     "learning": GROUND | {"equations", "policy"},
     "algos": GROUND | {"equations", "policy", "learning"},
@@ -32,9 +32,13 @@ MAY_IMPORT = {
     "study": GROUND | {"equations", "policy", "envs", "learning", "algos", "run"},
     "report": GROUND | {"equations", "policy", "envs", "learning", "algos", "run", "study"},
     "cli": GROUND
-    | {"policy", "formats", "envs", "learning", "algos", "run", "study", "report", "video"},
+    | {"policy", "policy.formats", "envs", "learning", "algos", "run", "study", "report", "video"},
 }
-LIMIT = 15  # the most modules of the package that one module may import
+LIMIT = 11  # the most modules of the package that one module may import
+MORE = {
+    "disc.algos": 12,  # the registry: it imports the ten algorithms
+    "disc.learning.actor_critic": 12,  # the state of PPO, PPO-AMBER and DISC, and their iteration
+}
 
 
 def modules() -> dict[str, ast.Module]:
@@ -66,6 +70,8 @@ def imports(name: str) -> Iterator[str]:
 
 def room(name: str) -> str:
     """The sub-package of a module, or its own name at the top level."""
+    if f"{name}.".startswith("disc.policy.formats."):
+        return "policy.formats"  # exports policies, which do not import it
     return name.split(".")[1] if "." in name else ""
 
 
@@ -85,12 +91,14 @@ def test_modules_have_no_import_cycles() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - {"disc"}))
 def test_modules_import_few_other_modules(name: str) -> None:
-    assert len(set(imports(name))) <= LIMIT
+    assert len(set(imports(name))) <= MORE.get(name, LIMIT)
 
 
 def test_package_top_level_stays_small() -> None:
-    names = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
-    assert len(names) <= 20
+    modules = {name.split(".")[1] for name in MODULES if "." in name} | {"__init__"}
+    others = {path.name for path in PACKAGE.iterdir() if path.stem not in modules}
+    assert len(modules) <= 18
+    assert others <= {"py.typed", "__pycache__"}
 
 
 def test_loading_a_policy_imports_numpy_only() -> None:

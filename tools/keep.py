@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from disc import storage
-from disc.run import directory, log
+from disc.run import log
+from disc.run.config import read_config
 from disc.types import DiscError
 
 COLUMNS = (
@@ -52,7 +53,7 @@ def keep(source: Path, destination: Path, unfinished: bool = False) -> list[Path
     kept = []
     for path in sorted(source.glob("*/*/progress.csv")):
         run = path.parent
-        config, rows = directory.read_config(run), log.read_progress(path)
+        config, rows = read_config(run), log.read_progress(path)
         if not rows or not (unfinished or finished(config, rows)):
             continue
         there = destination / run.relative_to(source)

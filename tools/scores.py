@@ -19,8 +19,8 @@ import numpy as np
 from disc.algos import ALGORITHMS
 from disc.learning.config import make_config
 from disc.report.plots import column
-from disc.run.agent import AGENTS
-from disc.run.directory import read_config
+from disc.run.agents import AGENTS
+from disc.run.config import read_config
 from disc.run.log import read_progress
 from disc.study import statistics
 from disc.study.statistics import Curve

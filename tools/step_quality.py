@@ -37,7 +37,7 @@ from disc.equations import advantages, importance
 from disc.learning import networks, normalize, optim, snapshot
 from disc.learning import replay as replays
 from disc.learning.config import BatchConfig
-from disc.learning.replay import BatchReplay
+from disc.learning.types import BatchReplay, Steps
 from disc.run.training import Training
 from disc.study import spec
 from disc.study.spec import Cell, Experiment
@@ -101,7 +101,7 @@ def judge(training: Training, state: Any, count: int) -> Judge:
 
 
 @partial(jax.jit, static_argnames="config")
-def _steps(config: Any, value: Any, scale: Any, fresh: BatchReplay) -> snapshot.Steps:
+def _steps(config: Any, value: Any, scale: Any, fresh: BatchReplay) -> Steps:
     """Inputs of the advantages of all batches."""
     return snapshot.steps(config, value, scale, fresh, jnp.ones(fresh.length, bool))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from disc.run.directory import read_config
+from disc.run.config import read_config
 from disc.run.log import read_progress
 from disc.study import statistics
 from disc.study.statistics import Values

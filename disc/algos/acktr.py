@@ -10,16 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import seeding
 from disc.algos.ppo import estimate
-from disc.equations import distributions
-from disc.learning import actor_critic, kfac, memory, minibatch, networks
+from disc.learning import actor_critic, kfac, minibatch, networks
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import GaussianConfig
 from disc.learning.distribution import GaussianPolicy
-from disc.learning.minibatch import Rows
 from disc.learning.networks import MLP
 from disc.learning.optim import Learner
+from disc.learning.types import Rows
 from disc.options import Checker
 from disc.types import Metrics, Spec
 
@@ -88,7 +86,6 @@ class State(ActorCritic):
 
 def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     """The initial state; the replay holds the newest batch only."""
-    memory.check_factors((spec.observation_size, *config.widths, spec.action_size))
     fields = actor_critic.init(config, 1, spec, num_envs, seed)
     policy, value = fields["policy"].parameters, fields["value"].parameters
     fields["policy"] = kfac.init(policy, policy.mean)
@@ -102,8 +99,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     table = actor_critic.read(config, state, partial(estimate, activation=jax.nn.elu))
     rows = minibatch.whole(table)
     was_read = time.perf_counter()
-    rng = seeding.generator(state.seed, seeding.MINIBATCHES, state.iteration)
-    noise = rng.standard_normal((config.value_steps, config.horizon), np.float32)
+    noise = state.generator().standard_normal((config.value_steps, config.horizon), np.float32)
     (policy, measured), (value, value_measured) = minibatch.together(
         threads,
         lambda: policy_step(config, state.policy, rows, state.step_size),
@@ -148,15 +144,14 @@ def policy_step(
     policy: GaussianPolicy = learner.parameters
 
     def loss(policy: GaussianPolicy) -> jax.Array:
-        mean = networks.forward(policy.mean, rows.observation)
-        log_pi = distributions.log_density(rows.action, mean, policy.log_std[None])
+        log_pi = policy.log_density(rows.action, policy.output(rows.observation))
         return -jnp.mean(rows.advantage * log_pi)
 
     gradient = jax.grad(loss)(policy)
     measured = kfac.measure_factors(
         policy.mean,
         rows.observation,
-        lambda mean: distributions.log_density(rows.action, mean, policy.log_std[None]),
+        lambda mean: policy.log_density(rows.action, mean),
         jnp.tanh,
     )
     curvature = kfac.follow(learner.moments, measured, config.decay, config.decompose_every)

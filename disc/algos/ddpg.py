@@ -18,9 +18,8 @@ import numpy as np
 from disc.learning import device, networks, normalize, off_policy, optim
 from disc.learning.config import OffPolicyConfig
 from disc.learning.networks import Layers, Linear, NormalizedLinear
-from disc.learning.normalize import Scale
 from disc.learning.off_policy import ADAM_EPSILON, Batch, Bounds, Means, OffPolicy, Targets
-from disc.learning.replay import TransitionReplay
+from disc.learning.types import Scale, TransitionReplay
 from disc.options import Checker
 from disc.policy.exploration import Perturbed
 from disc.policy.policies import Deterministic

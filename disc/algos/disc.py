@@ -19,11 +19,8 @@ from disc.learning import actor_critic, snapshot
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import BatchConfig
 from disc.learning.distribution import FEW_DIMENSIONS, Policy
-from disc.learning.minibatch import Parts, Rows
 from disc.learning.networks import MLP
-from disc.learning.normalize import Scale
-from disc.learning.replay import BatchReplay
-from disc.learning.snapshot import Estimate
+from disc.learning.types import BatchReplay, Estimate, Parts, Rows, Scale
 from disc.options import Checker
 from disc.types import Metrics, Spec
 

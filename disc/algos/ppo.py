@@ -14,11 +14,8 @@ from disc.learning import actor_critic, snapshot
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import BatchConfig
 from disc.learning.distribution import Policy
-from disc.learning.minibatch import Parts, Rows
 from disc.learning.networks import MLP, Activation
-from disc.learning.normalize import Scale
-from disc.learning.replay import BatchReplay
-from disc.learning.snapshot import Estimate
+from disc.learning.types import BatchReplay, Estimate, Parts, Rows, Scale
 from disc.options import Checker
 from disc.types import Metrics, Spec
 

@@ -15,9 +15,7 @@ from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import BatchConfig
 from disc.learning.distribution import Policy
 from disc.learning.networks import MLP
-from disc.learning.normalize import Scale
-from disc.learning.replay import BatchReplay
-from disc.learning.snapshot import Estimate
+from disc.learning.types import BatchReplay, Estimate, Scale
 from disc.options import Checker
 from disc.types import Metrics, Spec
 

@@ -17,8 +17,8 @@ from disc.equations import distributions
 from disc.learning import device, networks, off_policy, optim
 from disc.learning.config import OffPolicyConfig
 from disc.learning.networks import MLP
-from disc.learning.normalize import Scale
 from disc.learning.off_policy import ADAM_EPSILON, Batch, Means, OffPolicy, observe
+from disc.learning.types import Scale
 from disc.options import Checker
 from disc.policy.policies import LOG_STD_RANGE, Squashed
 from disc.types import Actor, Measured, Spec

@@ -13,15 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from disc import seeding
 from disc.algos.ppo import estimate
-from disc.equations import clipping, distributions
+from disc.equations import clipping
 from disc.learning import actor_critic, minibatch, networks, optim
 from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import GaussianConfig
 from disc.learning.distribution import GaussianPolicy
-from disc.learning.minibatch import Parts, Rows
 from disc.learning.networks import MLP
+from disc.learning.types import Parts, Rows
 from disc.options import Checker
 from disc.types import Metrics, Spec
 
@@ -90,7 +89,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     was_read = time.perf_counter()
     steps = config.horizon // config.value_minibatch
     drawn = minibatch.draw(
-        seeding.generator(state.seed, seeding.MINIBATCHES, state.iteration),
+        state.generator(),
         np.asarray(state.replay.age),
         np.asarray(table.estimate.included),
         config.horizon,
@@ -173,14 +172,11 @@ def fisher_product(
         v: (P,).
     """
     here = unravel(theta)
-    mean = networks.forward(here.mean, x)
+    mean = here.output(x)
 
     def kl(theta: jax.Array) -> jax.Array:
         there = unravel(theta)
-        moved = networks.forward(there.mean, x)
-        return jnp.mean(
-            distributions.gaussian_kl(mean, here.log_std[None], moved, there.log_std[None])
-        )
+        return jnp.mean(there.kl(there.output(x), mean, here.log_std[None]))
 
     return jax.jvp(jax.grad(kl), (theta,), (v,))[1]
 

@@ -17,18 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import seeding
-from disc.equations import distributions, path_consistency
-from disc.learning import actor_critic, device, memory, networks, normalize, optim
+from disc.equations import path_consistency
+from disc.learning import actor_critic, memory, networks, optim
 from disc.learning import replay as replays
 from disc.learning.actor_critic import Networks
 from disc.learning.config import GaussianConfig
-from disc.learning.distribution import GaussianPolicy
+from disc.learning.distribution import Acting, GaussianPolicy
 from disc.learning.networks import MLP
-from disc.learning.normalize import Normalizer
-from disc.learning.replay import ChunkReplay
+from disc.learning.types import ChunkReplay, Normalizer
 from disc.options import Checker
-from disc.policy.policies import Categorical, Gaussian
 from disc.types import Floats, Metrics, Rollout, Spec
 
 __all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
@@ -131,12 +128,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     policy, value = actor_critic.init_networks(config, spec, seed, 1 + 2 * size, value_gain=0.01)
     assert isinstance(policy, GaussianPolicy), "Training refuses discrete actions"
     return State(
-        policy=optim.init(policy),
-        value=optim.init(value),
-        normalizer=normalize.init(size, num_envs),
-        seed=seed,
-        step=0,
-        iteration=0,
+        **actor_critic.init_fields(policy, value, spec, num_envs, seed),
         replay=replays.init_chunks(config.replay_chunks, config.chunk_length, spec),
         targets=Pair(policy, value),
         lam=0.0,
@@ -145,7 +137,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     )
 
 
-def explore(config: Config, spec: Spec, state: State) -> Gaussian | Categorical:
+def explore(config: Config, spec: Spec, state: State) -> Acting:
     """The behaviour policy of the next rollout, which samples actions."""
     return act(config, spec, state)
 
@@ -167,12 +159,12 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     clock = time.perf_counter()
     goal = lambda_goal(config, state.returns, state.lengths)
     drawn = replays.draw_recent(
-        seeding.generator(state.seed, seeding.MINIBATCHES, state.iteration),
+        state.generator(),
         np.asarray(state.replay.number),
         config.recency,
         (config.horizon // config.chunk_length, config.batch_chunks),
     )
-    carry = Carry(state.policy, state.value, state.targets, device.put(state.lam, np.float32))
+    carry = Carry(state.policy, state.value, state.targets, np.float32(state.lam))
     carry, measured = jax.block_until_ready(descend(config, carry, state.replay, drawn, goal))
     metrics = {
         **{name: float(np.mean(values)) for name, values in measured.items()},
@@ -192,7 +184,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     return state, metrics
 
 
-def act(config: Config, spec: Spec, state: State) -> Gaussian | Categorical:
+def act(config: Config, spec: Spec, state: State) -> Acting:
     """The current policy; observations are not normalised."""
     return dataclasses.replace(actor_critic.act(config, spec, state), observation_clip=None)
 
@@ -212,7 +204,7 @@ class Carry(NamedTuple):
     policy: optim.Learner
     value: optim.Learner
     targets: Pair
-    lam: jax.Array  # () λ
+    lam: Any  # () λ
 
 
 @partial(jax.jit, static_argnames="config")
@@ -260,9 +252,8 @@ def loss(
         return x.reshape(-1, x.shape[-1])
 
     def log_density(policy: GaussianPolicy) -> tuple[jax.Array, jax.Array]:
-        mean = networks.forward(policy.mean, flat(chunks.observation))
-        density = distributions.log_density(flat(chunks.action), mean, policy.log_std[None])
-        return density.reshape(shape), mean
+        mean = policy.output(flat(chunks.observation))
+        return policy.log_density(flat(chunks.action), mean).reshape(shape), mean
 
     log_pi, mean = log_density(both.policy)
     log_pi_target, target_mean = log_density(targets.policy)
@@ -294,9 +285,7 @@ def loss(
         path_consistency.path_sum(log_pi, end, gamma, d), start, axis=1
     )
     objective = clipped * (sum_log_pi + value)
-    kl = distributions.gaussian_kl(
-        target_mean, targets.policy.log_std[None], mean, both.policy.log_std[None]
-    )
+    kl = both.policy.kl(mean, target_mean, targets.policy.log_std[None])
 
     def over(x: jax.Array) -> jax.Array:
         return jnp.mean(x, where=real)

@@ -18,6 +18,12 @@ from disc.study.sweep import Board, Status
 SECONDS_BETWEEN_LINES = 30.0
 out = Console(emoji=False, highlight=False, soft_wrap=True)
 err = terminal.Speaker(soft_wrap=True)
+live = terminal.Speaker()  # wraps lines, as a live table must
+
+
+def tell(text: str) -> None:
+    """Print a line to standard error, above a live table."""
+    live.print(text, markup=False, soft_wrap=True)
 
 
 class Display:

@@ -11,12 +11,8 @@ import tyro
 from rich.table import Table
 
 from disc._version import __version__
-from disc.algos import ALGORITHMS
-from disc.cli import options, policy, study, train, tune
+from disc.cli import check, options, policy, show, study, train, tune
 from disc.cli.display import err, out
-from disc.envs.tasks import TASKS
-from disc.report import plots
-from disc.study import spec
 from disc.types import DiscError
 
 
@@ -39,7 +35,7 @@ def _run(name: str, cli_args: list[str]) -> None:
     kind, do = COMMANDS[name]
     summary = _summary(kind)
     try:
-        kind = train.with_options(cli_args) if kind is options.Train else kind
+        kind = options.with_options(cli_args) if kind is options.Train else kind
         do(tyro.cli(kind, prog=f"disc {name}", args=cli_args, description=summary))
     except (DiscError, OSError) as error:
         if os.environ.get("DISC_DEBUG"):
@@ -52,7 +48,7 @@ def _run(name: str, cli_args: list[str]) -> None:
 
 
 def _overview() -> Table:
-    table = _table("disc: train control policies")
+    table = Table(title="disc: train control policies", title_justify="left", box=None)
     table.add_column("command", style="bold")
     table.add_column("description")
     for name, (kind, _) in COMMANDS.items():
@@ -62,58 +58,22 @@ def _overview() -> Table:
     return table
 
 
-def _table(title: str, *columns: str) -> Table:
-    return Table(*columns, title=title, title_justify="left", box=None)
-
-
 def _summary(kind: type) -> str:
     return (kind.__doc__ or "").strip()
 
 
-def plot(command: options.Plot) -> None:
-    """`disc plot`."""
-    if not command.run:
-        raise DiscError("nothing to plot; give one or more run directories.")
-    if command.diagnostics:
-        plots.diagnostics(command.run, command.out)
-    else:
-        plots.curves(command.run, command.out, command.metric)
-    out.print(f"{command.out}", markup=False)
-
-
-def show_list(_: options.List) -> None:
-    """`disc list`."""
-    algorithms = _table("Algorithms", "--algo", "description")
-    for name, algorithm in ALGORITHMS.items():
-        algorithms.add_row(name, (algorithm.__doc__ or "").partition("\n")[0])
-    title = "Tasks: observation size (here and in the paper), action size, steps in the paper"
-    tasks = _table(title)
-    for column in ("name", "environment"):
-        tasks.add_column(column, no_wrap=True)
-    for column in ("obs.", "paper", "act.", "steps"):
-        tasks.add_column(column, justify="right")
-    for name, task in TASKS.items():
-        sizes = (task.observation_size, task.paper_observation_size, task.action_size)
-        tasks.add_row(name, task.id, *map(str, sizes), f"{task.steps // 1_000_000}M")
-    paper = _table("Experiments of the paper, for `disc reproduce`", "name", "description")
-    for name in spec.names():
-        paper.add_row(name, spec.find(name).title)
-    out.print(algorithms, tasks, paper)
-    out.print("Any Gymnasium id, package:Id-v0 or package.module:factory also works.")
-
-
 COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
     "train": (options.Train, train.train),
-    "check": (options.Check, train.check),
+    "check": (options.Check, check.check),
     "resume": (options.Resume, train.resume_run),
     "eval": (options.Eval, policy.evaluate),
     "watch": (options.Watch, policy.watch),
     "export": (options.Export, policy.export_policy),
-    "plot": (options.Plot, plot),
+    "plot": (options.Plot, show.plot),
     "sweep": (options.Sweep, study.sweep_file),
     "tune": (options.Tune, tune.tune_file),
     "reproduce": (options.Reproduce, study.reproduce),
     "report": (options.Report, study.make_report),
-    "list": (options.List, show_list),
+    "list": (options.List, show.show_list),
     "info": (options.Info, policy.info),
 }

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from disc.algos import ALGORITHMS
-from disc.learning.config import DEFAULT_PRESET, Preset
-from disc.options import Checker
+from disc.learning.config import DEFAULT_PRESET, Preset, make_config
+from disc.options import RANGES, Checker
+from disc.run.trackers import check_track
 from disc.run.training import (
     CHECKPOINT_EVERY,
     DEFAULT_TRACK,
     EVAL_EVERY,
     PLANNED,
     BestBy,
+    OnNan,
     Plan,
     Track,
 )
@@ -71,7 +75,7 @@ class Train:
     """Episodes in an evaluation."""
     checkpoint_every: int = CHECKPOINT_EVERY
     """Steps between checkpoints; 0 keeps only the one at the end."""
-    on_nan: Literal["stop", "rollback"] = "stop"
+    on_nan: OnNan = "stop"
     """What to do if an update produces a non-finite value: stop, or return to the last checkpoint
     with half the step size, up to five times."""
     track: tuple[Track, ...] = DEFAULT_TRACK
@@ -123,7 +127,7 @@ class Resume:
     env: str | None = None
     """The environment. Required for a run with a package.module:factory or package:Id-v0, because a
     file must not choose what is imported."""
-    on_nan: Literal["stop", "rollback"] | None = None
+    on_nan: OnNan | None = None
     """What to do if an update produces a non-finite value; by default as when the run began."""
     stop_at: float | None = None
     """End the run when an evaluation reaches this return; by default as when the run began, inf
@@ -171,6 +175,7 @@ class Running:
 
     def __post_init__(self) -> None:
         Checker(self).counts("jobs", "retries")
+        check_track(self.track)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -348,3 +353,40 @@ class Info:
 
     policy: Positional[Path]
     """A run directory or a policy file."""
+
+
+def with_options(cli_args: list[str]) -> type:
+    """`Train` with the options of the chosen algorithm and preset."""
+    algorithm = ALGORITHMS[_chosen(cli_args, "--algo", ALGORITHMS, Train.algo)]
+    preset = _chosen(cli_args, "--preset", get_args(Preset), Train.preset)
+    config = make_config(algorithm, {}, preset, _num_envs(cli_args))
+    return dataclasses.make_dataclass(
+        "Train",
+        [
+            ("run", Annotated[Train, OmitArgPrefixes]),
+            (
+                "config",
+                Annotated[algorithm.Config, OmitArgPrefixes],
+                dataclasses.field(default_factory=lambda: config),
+            ),
+        ],
+        frozen=True,
+    )
+
+
+def _chosen(cli_args: list[str], option: str, choices: Collection[str], default: str) -> str:
+    """The value of an option, before the command line is parsed."""
+    for word, following in itertools.pairwise([*cli_args, ""]):
+        name, _, value = word.partition("=")
+        if name == option and (value or following) in choices:
+            default = value or following
+    return default
+
+
+def _num_envs(cli_args: list[str]) -> int:
+    """The number of environments, before the command line is parsed; 1 if it is not valid."""
+    for word, following in itertools.pairwise([*cli_args, ""]):
+        name, _, value = word.partition("=")
+        if name in ("--num-envs", "--num_envs") and (value or following).isdecimal():
+            return max(1, min(int(value or following), RANGES["num_envs"][1]))
+    return Train.num_envs

@@ -15,12 +15,11 @@ from disc.cli.display import err, out
 from disc.cli.options import Eval, Export, Info, Watch, parse_values
 from disc.envs import evaluate as evaluation
 from disc.envs.factory import Maker
-from disc.envs.pool import borrowed, describe
-from disc.envs.spaces import observation_layout
-from disc.formats.export import export
+from disc.envs.spaces import describe, observation_layout
 from disc.policy import file as policies
+from disc.policy.formats.export import export
 from disc.policy.policies import Categorical
-from disc.run import directory
+from disc.run.config import read_config
 from disc.types import Choices, DiscError, printable
 from disc.video import record
 
@@ -28,7 +27,7 @@ from disc.video import record
 def evaluate(command: Eval) -> None:
     """`disc eval`."""
     file, maker = _open(command.policy, command.env, command.best)
-    with borrowed(maker) as env:
+    with maker.borrowed() as env:
         _check_fit(file, env, maker)
         found = evaluation.evaluate(
             env,
@@ -54,7 +53,7 @@ def watch(command: Watch) -> None:
     file, maker = _open(command.policy, command.env, command.best)
     maker = Maker(maker.source, {**maker.kwargs, **parse_values(command.env_kwargs)})
     default = command.policy if command.policy.is_dir() else command.policy.parent
-    with borrowed(maker) as env:
+    with maker.borrowed() as env:
         _check_fit(file, env, maker)
 
     file.policy.seed(command.seed)
@@ -132,7 +131,7 @@ def _best(run: Path) -> dict[str, Any]:
 
 def _state(run: Path) -> str:
     """Whether a run has ended, and why."""
-    config = directory.read_config(run)
+    config = read_config(run)
     if "ended" not in config:
         return f"planned for {config['plan']['steps']:,} steps"
     ended = config["ended"]
@@ -171,7 +170,7 @@ def _number(value: Any, form: str) -> str:
 def _policy_path(path: Path, best: bool = False) -> Path:
     file = policies.locate(path, best)
     if path.is_dir() and not file.exists():
-        directory.read_config(path)
+        read_config(path)
         raise DiscError(f"{path}: no policy yet; this run will save one at its first checkpoint.")
     return file
 

@@ -8,22 +8,13 @@ from pathlib import Path
 
 from disc import host, report
 from disc.cli import display as cli_display
-from disc.cli.display import out
+from disc.cli.display import live, out, tell
 from disc.cli.options import Report, Reproduce, Running, Sweep, Sweeping
-from disc.run import terminal
-from disc.run.trackers import check_track
 from disc.study import estimate, spec, sweep
 from disc.study.local import Local
 from disc.study.spec import Experiment
 from disc.study.sweep import Backend, Board
 from disc.types import DiscError
-
-live = terminal.Speaker()  # wraps lines, as a live table must
-
-
-def tell(text: str) -> None:
-    """Print a line to standard error."""
-    live.print(text, markup=False, soft_wrap=True)
 
 
 def sweep_file(command: Sweep) -> None:
@@ -42,7 +33,6 @@ def make_report(command: Report) -> None:
 
 
 def _sweep(experiment: Experiment, default: Path, options: Sweeping) -> None:
-    check_track(options.track)
     experiment = replace(experiment, scale=options.scale, cut=options.steps)
     if options.scale != 1.0:
         default = default.with_name(f"{default.name}_x{options.scale:g}")

@@ -1,4 +1,4 @@
-"""`disc train`, `disc resume` and `disc check`."""
+"""`disc train` and `disc resume`."""
 
 from __future__ import annotations
 
@@ -6,66 +6,22 @@ import dataclasses
 import itertools
 import signal
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-from tyro.conf import OmitArgPrefixes
-
-from disc.algos import ALGORITHMS
+from disc.cli import check
 from disc.cli.display import err, out
-from disc.cli.options import Check, Resume, Train, Watch, parse_values
+from disc.cli.options import Resume, Train, Watch, parse_values
 from disc.cli.policy import watch
-from disc.envs import diagnose
-from disc.envs.factory import Maker
-from disc.learning.config import Preset, make_config
-from disc.options import RANGES
 from disc.report import plots
-from disc.run import log
-from disc.run.agent import AGENTS, Agent, resume
-from disc.run.directory import check_free, resume_command, worker_args
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS, resume
+from disc.run.config import resume_command, worker_args
+from disc.run.directory import check_free
 from disc.run.loop import SAVED
 from disc.video import record
-
-
-def with_options(cli_args: list[str]) -> type:
-    """`Train` with the options of the chosen algorithm and preset."""
-    algorithm = ALGORITHMS[_chosen(cli_args, "--algo", ALGORITHMS, Train.algo)]
-    preset = _chosen(cli_args, "--preset", get_args(Preset), Train.preset)
-    config = make_config(algorithm, {}, preset, _num_envs(cli_args))
-    return dataclasses.make_dataclass(
-        "Train",
-        [
-            ("run", Annotated[Train, OmitArgPrefixes]),
-            (
-                "config",
-                Annotated[algorithm.Config, OmitArgPrefixes],
-                dataclasses.field(default_factory=lambda: config),
-            ),
-        ],
-        frozen=True,
-    )
-
-
-def _chosen(cli_args: list[str], option: str, choices: Collection[str], default: str) -> str:
-    """The value of an option, before the command line is parsed."""
-    for word, following in itertools.pairwise([*cli_args, ""]):
-        name, _, value = word.partition("=")
-        if name == option and (value or following) in choices:
-            default = value or following
-    return default
-
-
-def _num_envs(cli_args: list[str]) -> int:
-    """The number of environments, before the command line is parsed; 1 if it is not valid."""
-    for word, following in itertools.pairwise([*cli_args, ""]):
-        name, _, value = word.partition("=")
-        if name in ("--num-envs", "--num_envs") and (value or following).isdecimal():
-            return max(1, min(int(value or following), RANGES["num_envs"][1]))
-    return Train.num_envs
 
 
 def train(command: Any) -> None:
@@ -86,7 +42,7 @@ def train(command: Any) -> None:
     if options.video:
         record.check(agent.maker.make, options.renderer)
     if options.check:
-        _warn(agent.maker)
+        check.warn(agent.maker)
     directory = options.out or _claim_directory(options)
     with agent:
         _finish(
@@ -99,18 +55,6 @@ def train(command: Any) -> None:
         )
     if options.video:
         watch(Watch(directory, seconds=10.0, env=options.env, renderer=options.renderer))
-
-
-def _warn(maker: Maker) -> None:
-    """Print the warnings of `disc check`, one line each."""
-    for kind, text in diagnose.glance(maker, _configs()):
-        if kind != "good":
-            err.print(f"{maker.name}: {kind}: {text}", markup=False)
-
-
-def _configs() -> dict[str, Any]:
-    """The class of each algorithm's options, for `diagnose`."""
-    return {name: algorithm.Config for name, algorithm in ALGORITHMS.items()}
 
 
 def resume_run(command: Resume) -> None:
@@ -149,7 +93,7 @@ def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent], dr
     out.print(f"{agent.state.step:,} steps in {agent.elapsed:,.0f} s.")
     last = next((row for row in reversed(agent.metrics) if "eval/return" in row), None)
     if last is not None:
-        out.print(f"Last evaluation: {shown(log.evaluation(last))}.")
+        out.print(f"Last evaluation: {shown(last, 'eval/')}.")
     files = ["policy.disc", "progress.csv", *(["curve.png"] if draw else []), "events/"]
     if agent.training.best is not None:
         found = agent.training.best.evaluation
@@ -159,9 +103,9 @@ def _finish(directory: Path, cli_args: list[str], learn: Callable[[], Agent], dr
     out.print(f"Run directory: {directory} ({', '.join(files)})", markup=False)
 
 
-def shown(evaluation: Mapping[str, float]) -> str:
-    """An evaluation's mean and standard deviation."""
-    return f"{evaluation['return']:,.1f} ± {evaluation['return_std']:,.1f}"
+def shown(found: Mapping[str, float], prefix: str = "") -> str:
+    """The mean and the standard deviation of an evaluation."""
+    return f"{found[prefix + 'return']:,.1f} ± {found[prefix + 'return_std']:,.1f}"
 
 
 def _claim_directory(options: Train) -> Path:
@@ -174,17 +118,3 @@ def _claim_directory(options: Train) -> Path:
             path.mkdir(parents=True)
             break
     return path
-
-
-def check(command: Check) -> None:
-    """`disc check`; exits with status 1 if there are problems."""
-    maker = Maker(command.env, parse_values(command.env_kwargs))
-    with err.status(f"Testing {maker.name} …"):
-        found = diagnose.check(maker, command.steps, command.seed, _configs())
-    marks = {"good": "[green]good[/]", "note": "[yellow]note[/]", "problem": "[red]problem[/]"}
-    table = Table(title=maker.name, title_justify="left", box=None, show_header=False)
-    for kind, text in found:
-        table.add_row(marks[kind], Text(text))
-    out.print(table)
-    if any(kind == "problem" for kind, _ in found):
-        sys.exit(1)

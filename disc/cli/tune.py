@@ -12,10 +12,10 @@ from rich.text import Text
 
 from disc import host, storage
 from disc.cli import display
+from disc.cli.display import live, tell
 from disc.cli.options import Running, Tune
-from disc.cli.study import live, make_backend, tell
+from disc.cli.study import make_backend
 from disc.report import tuning as page
-from disc.run.trackers import check_track
 from disc.study import confirm, estimate, sweep, tune
 from disc.study.confirm import TuningOutcome
 from disc.study.trials import Journal, Trial, optuna
@@ -24,7 +24,6 @@ from disc.study.tune import FRESH, SEARCH, Driver, Tuning
 
 def tune_file(command: Tune) -> None:
     """`disc tune`."""
-    check_track(command.run.track)
     optuna()
     tuning = tune.read(command.file)
     root = command.out or Path("runs", command.file.stem)

@@ -17,8 +17,7 @@ from disc.envs import contract
 from disc.envs.contract import BadReset, Misbehaved, summary
 from disc.envs.evaluate import MAX_EPISODE_STEPS
 from disc.envs.factory import Maker
-from disc.envs.pool import borrowed, describe
-from disc.envs.spaces import observation_layout
+from disc.envs.spaces import describe, observation_layout
 from disc.policy.layout import Layout
 from disc.types import DiscError, Spec, joined
 
@@ -93,7 +92,7 @@ def check(
         DiscError: it can't be made, or has spaces that no algorithm here can use.
     """
     patience, clock = GLANCE if brief else PATIENCE, time.perf_counter()
-    with borrowed(maker) as env:
+    with maker.borrowed() as env:
         slow = brief and time.perf_counter() - clock > patience
         spec, layout = describe(env, maker.name), observation_layout(env, maker.name)
         first = _try(env, spec, steps, seed, patience)
@@ -108,12 +107,12 @@ def check(
     if slow:
         return [*found, rate]
     try:
-        with borrowed(maker) as env:
+        with maker.borrowed() as env:
             second = _try(env, spec, len(first.rewards), seed, math.inf)
-        with borrowed(maker) as env:
+        with maker.borrowed() as env:
             other = _try(env, spec, 1, seed + 1, patience)
         if not (second.fault or other.fault):
-            with borrowed(maker) as env:
+            with maker.borrowed() as env:
                 found += _beyond(env, spec, seed, algorithms)
     except DiscError as error:
         what = "Only one environment can be created, but evaluations and checkpoints need more"

@@ -9,13 +9,14 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 
+from disc.envs import contract
 from disc.envs.contract import summary
 from disc.envs.packages import package_of
 from disc.envs.tasks import TASKS
@@ -143,6 +144,30 @@ class Maker:
                 f"{self.name}: a second environment is needed, but this one can't be copied "
                 f"({summary(error)}); pass a function that makes one instead."
             ) from error
+
+    def another(self, when: str) -> gym.Env[Any, Any]:
+        """One more environment during a run; `when` is for messages.
+
+        Raises:
+            DiscError: it can't be made.
+        """
+        try:
+            return self.make()
+        except DiscError as error:
+            if self.single:
+                raise
+            what = f"a new environment was needed {when}, but creating it failed"
+            cause = error.__cause__ or error
+            raise contract.error(self.name, f"{what} ({summary(cause)})") from error
+
+    @contextmanager
+    def borrowed(self, when: str | None = None) -> Iterator[gym.Env[Any, Any]]:
+        """A new environment, closed at the end; `when` says when a run needs it, for messages."""
+        env = self.another(when) if when else self.make()
+        try:
+            yield env
+        finally:
+            contract.close(env, self.name)
 
 
 def _one_of(env: VectorEnv, name: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:

@@ -14,7 +14,7 @@ from disc.envs import contract, spaces
 from disc.envs.contract import BadReset, Misbehaved
 from disc.envs.factory import Maker
 from disc.policy.layout import Layout
-from disc.types import DiscError, Floats, Spec
+from disc.types import Floats, Spec
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Lanes:
         for e, lane in zip(self.indices, self.lanes, strict=True):
             if self.used and not self.maker.single:
                 contract.close(lane.env, self.name)
-                lane.env = another(self.maker, f"at step {step}")
+                lane.env = self.maker.another(f"at step {step}")
             own = seeding.environment_seed(seed, seeding.ENVIRONMENTS, step, e)
             lane.name = (step, e, 0)
             try:
@@ -105,19 +105,3 @@ class Lanes:
         """Close all."""
         for lane in self.lanes:
             contract.close(lane.env, self.name)
-
-
-def another(maker: Maker, when: str) -> gym.Env[Any, Any]:
-    """One more environment during a run.
-
-    Raises:
-        DiscError: it can't be made.
-    """
-    try:
-        return maker.make()
-    except DiscError as error:
-        if maker.single:
-            raise
-        what = f"a new environment was needed {when}, but creating it failed"
-        cause = error.__cause__ or error
-        raise contract.error(maker.name, f"{what} ({contract.summary(cause)})") from error

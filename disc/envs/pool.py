@@ -1,91 +1,26 @@
-"""The environments of a run: their sizes and bounds, and the episodes in progress."""
+"""The environments of a run, and the episodes in progress."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
-from disc.envs import contract, spaces
 from disc.envs.factory import Maker, VectorEnv
-from disc.envs.lane import Lane, Lanes, another
+from disc.envs.lane import Lane, Lanes
 from disc.envs.pace import IN_PROCESSES, IN_THREADS, Pace, Way
 from disc.envs.past import Past
 from disc.envs.process import Processes, check_importing
 from disc.envs.ray import Ray
 from disc.envs.rollout import Order, collect_lane, join
+from disc.envs.spaces import describe, observation_layout
 from disc.envs.vector import Vector, single
 from disc.envs.workers import MOST, Remote, WorkerBackend
-from disc.policy.layout import Layout
-from disc.types import MOST_CHOICES, Actor, Choices, DiscError, Floats, Rollout, Spec
-
-
-def describe(env: gym.Env[Any, Any], name: str) -> Spec:
-    """The environment's sizes and bounds.
-
-    Raises:
-        DiscError: its spaces can't be used; says what to do.
-    """
-    actions = _actions(getattr(env, "action_space", None), name)
-    layout = spaces.observation_layout(env, name)
-    if layout.size == 0 or actions["action_size"] == 0:
-        raise DiscError(f"{name}: its observations or actions are empty.")
-    return Spec(observation_size=layout.size, observation_shape=layout.shape, **actions)
-
-
-def _actions(space: Any, name: str) -> dict[str, Any]:
-    """The fields of a `Spec` that describe actions.
-
-    Raises:
-        DiscError: they are neither continuous nor a fixed number of choices, or too many.
-    """
-    if isinstance(space, gym.spaces.Box) and space.dtype.kind == "f":
-        return {
-            "action_size": int(np.prod(space.shape)),
-            "action_shape": tuple(space.shape),
-            "action_low": -_within(-space.low.reshape(-1)),
-            "action_high": _within(space.high.reshape(-1)),
-        }
-    if isinstance(space, gym.spaces.Discrete):
-        counts, starts = np.asarray(space.n), np.asarray(space.start)
-    elif isinstance(space, gym.spaces.MultiDiscrete):
-        counts, starts = space.nvec, space.start
-    elif isinstance(space, gym.spaces.MultiBinary):
-        shape = space.shape if math.prod(space.shape) <= MOST_CHOICES else (MOST_CHOICES,)
-        counts, starts = np.full(shape, 2), np.zeros(shape, np.int64)
-    else:
-        kind = "integer Box" if isinstance(space, gym.spaces.Box) else type(space).__name__
-        raise DiscError(
-            f"{name}: has {kind} actions, but float Box, Discrete, MultiDiscrete or MultiBinary "
-            "ones are needed; choose or wrap an environment with such actions."
-        )
-    choices = Choices(tuple(counts.reshape(-1).tolist()), starts.reshape(-1).astype(np.int64), "")
-    if choices.counts and not choices.few():
-        raise DiscError(
-            f"{name}: its actions have {len(choices.counts):,} dimensions with up to "
-            f"{max(choices.counts):,} choices each, but the product of the two must not exceed "
-            f"{MOST_CHOICES:,}; wrap it so that there are fewer."
-        )
-    return {
-        "action_size": len(choices.counts),
-        "action_shape": tuple(space.shape),
-        "action_low": np.zeros(len(choices.counts), np.float32),
-        "action_high": np.asarray(choices.counts, np.float32) - np.float32(1.0),
-        "choices": choices._replace(dtype=np.dtype(space.dtype).name),
-    }
-
-
-def _within(high: np.ndarray[Any, Any]) -> Floats:
-    """Upper bounds in single precision, rounded inwards, so that the space contains them."""
-    rounded = high.astype(np.float32)
-    down = np.nextafter(rounded, np.float32(-np.inf))
-    return np.where(rounded.astype(high.dtype) > high, down, rounded)
+from disc.types import Actor, DiscError, Floats, Rollout
 
 
 class Environments:
@@ -123,18 +58,19 @@ class Environments:
         if vector:
             env: Any = maker.source
             self.spec = describe(single(env, self.name), self.name)
-            self.layout = Layout.box(self.spec.observation_shape)
             self.vector = Vector(env, self.name, self.spec)
-            return
-        make: Any = (lambda: maker.source) if maker.single else maker.make
-        made = [make() for _ in range(1 if elsewhere else num_envs)]
-        self.spec = describe(made[0], maker.name)
-        self.layout = spaces.observation_layout(made[0], maker.name)
-        if elsewhere:
-            contract.close(made[0], maker.name)
+            self.layout = self.vector.layout
+        elif elsewhere:
+            with maker.borrowed() as env:
+                self.spec = describe(env, self.name)
+                self.layout = observation_layout(env, self.name)
             self.remote = self._remote(elsewhere)
         else:
+            make: Any = (lambda: maker.source) if maker.single else maker.make
+            made = [make() for _ in range(num_envs)]
+            self.spec = describe(made[0], self.name)
             self.local = Lanes(maker, self.spec, range(num_envs), made)
+            self.layout = self.local.layout
 
     @property
     def lanes(self) -> list[Lane]:
@@ -313,13 +249,3 @@ def _travels(maker: Maker) -> bool:
     with suppress(Exception):
         return not Processes().pickled(maker)[1]
     return False
-
-
-@contextmanager
-def borrowed(maker: Maker, when: str | None = None) -> Iterator[gym.Env[Any, Any]]:
-    """A new environment, closed at the end; `when` says when a run needs it, for messages."""
-    env = another(maker, when) if when else maker.make()
-    try:
-        yield env
-    finally:
-        contract.close(env, maker.name)

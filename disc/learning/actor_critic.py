@@ -19,14 +19,10 @@ from disc import seeding
 from disc.equations import clipping, importance
 from disc.learning import distribution, memory, minibatch, networks, normalize, optim
 from disc.learning import replay as replays
-from disc.learning.config import compiled
-from disc.learning.distribution import FEW_DIMENSIONS, Policy
-from disc.learning.minibatch import Draw, Parts, Rows, Table
+from disc.learning.distribution import FEW_DIMENSIONS, Acting, Policy
+from disc.learning.minibatch import Draw
 from disc.learning.networks import MLP
-from disc.learning.normalize import Normalizer, Scale
-from disc.learning.replay import BatchReplay
-from disc.learning.snapshot import Estimate
-from disc.policy.policies import Categorical, Gaussian
+from disc.learning.types import BatchReplay, Estimate, Normalizer, Parts, Rows, Scale, Table
 from disc.types import Metrics, Rollout, Spec
 
 
@@ -40,6 +36,10 @@ class Networks:
     seed: int  # all randomness derives from the seed and these counters
     step: int  # environment steps taken
     iteration: int  # updates done
+
+    def generator(self) -> np.random.Generator:
+        """The generator of this iteration's minibatches."""
+        return seeding.generator(self.seed, seeding.MINIBATCHES, self.iteration)
 
     def parameters(self) -> dict[str, Any]:
         """The networks stored in a policy file."""
@@ -66,14 +66,19 @@ State = TypeVar("State", bound=ActorCritic)
 
 
 def init(config: Any, length: int, spec: Spec, num_envs: int, seed: int) -> dict[str, Any]:
-    """The fields of an initial `ActorCritic`; both networks use Adam."""
+    """The fields of an initial `ActorCritic`."""
     memory.check_batches(config, length, spec)
     policy, value = init_networks(config, spec, seed)
+    replay = replays.init(length, config.horizon, spec)
+    return {**init_fields(policy, value, spec, num_envs, seed), "replay": replay}
+
+
+def init_fields(policy: Policy, value: MLP, spec: Spec, num_envs: int, seed: int) -> dict[str, Any]:
+    """The fields of initial `Networks`; both use Adam."""
     return {
         "policy": optim.init(policy),
         "value": optim.init(value),
         "normalizer": normalize.init(spec.observation_size, num_envs),
-        "replay": replays.init(length, config.horizon, spec),
         "seed": seed,
         "step": 0,
         "iteration": 0,
@@ -100,7 +105,7 @@ def init_networks(
     return policy, value
 
 
-def act(config: Any, spec: Spec, state: Networks) -> Gaussian | Categorical:
+def act(config: Any, spec: Spec, state: Networks) -> Acting:
     """The current policy: frozen, in numpy."""
     policy: Policy = state.policy.parameters
     scale = normalize.scale(state.normalizer)
@@ -183,7 +188,7 @@ def improve(
 
     value_epochs = config.value_epochs or config.epochs
     drawn = minibatch.draw(
-        seeding.generator(state.seed, seeding.MINIBATCHES, state.iteration),
+        state.generator(),
         np.asarray(state.replay.age),
         np.asarray(found.included),
         config.horizon,
@@ -206,7 +211,7 @@ def improve(
         loss: minibatch.Loss, learner: optim.Learner, drawn: Draw, rate: Any, coefficients: Any
     ) -> tuple[optim.Learner, dict[str, jax.Array]]:
         return minibatch.descend(
-            loss, compiled(config), rows, learner, table, drawn, rate, coefficients
+            loss, config.compiled(), rows, learner, table, drawn, rate, coefficients
         )
 
     (policy, policy_measured), (value, value_measured) = minibatch.together(
@@ -230,7 +235,7 @@ def read(config: Any, state: ActorCritic, estimate: Estimator) -> Table:
     """Evaluate the current networks on the replay."""
     scale = normalize.scale(state.normalizer)
     policy, value = state.policy.parameters, state.value.parameters
-    found = estimate(compiled(config), policy, value, scale, state.replay)
+    found = estimate(config.compiled(), policy, value, scale, state.replay)
     return Table(state.replay, scale, jax.block_until_ready(found))
 
 

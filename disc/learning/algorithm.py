@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, Self
 
-from disc.learning.normalize import Normalizer
+from disc.learning.types import Normalizer
 from disc.policy.policies import Policy
 from disc.types import Actor, Measured, Rollout, Spec
 

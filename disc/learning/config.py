@@ -6,8 +6,7 @@ A field's docstring is its help text, and gives the source of the default in bra
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cache
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 from disc.learning.algorithm import Algorithm
 from disc.options import LARGEST, Checker, convert, convert_fields
@@ -102,6 +101,12 @@ class CommonConfig:
         names = [field.name for field in fields(self)]
         sizes = [n for n in names if "learning_rate" in n or "kl" in n.split("_")]
         return replace(self, **{name: 0.5 * getattr(self, name) for name in sizes})
+
+    def compiled(self) -> Self:
+        """The config as compiled programs see it: other options do not recompile them."""
+        names = self.host_only
+        defaults: dict[str, Any] = {x.name: x.default for x in fields(self) if x.name in names}
+        return replace(self, **defaults)
 
 
 @dataclass(frozen=True)
@@ -277,17 +282,6 @@ class BatchConfig(GaussianConfig):
 def _whole(updates: float) -> bool:
     """Whether a number of gradient steps is a whole number."""
     return 1 <= updates < LARGEST and abs(updates - round(updates)) < 1e-6
-
-
-Options = TypeVar("Options", bound=CommonConfig)
-
-
-@cache
-def compiled(config: Options) -> Options:
-    """The config as compiled programs see it: a change of other options does not recompile them."""
-    names = config.host_only
-    defaults: dict[str, Any] = {x.name: x.default for x in fields(config) if x.name in names}
-    return replace(config, **defaults)
 
 
 def stored_options(algorithm: Algorithm, stored: dict[str, Any]) -> dict[str, Any]:

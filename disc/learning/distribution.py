@@ -54,6 +54,10 @@ class GaussianPolicy(NamedTuple):
         """Log ρ_{t,d}, (M, D)."""
         return importance.log_ratio(action, output, self.log_std[None], old, old_log_std)
 
+    def log_density(self, action: jax.Array, output: jax.Array) -> jax.Array:
+        """Log π(a|s), (M,)."""
+        return distributions.log_density(action, output, self.log_std[None])
+
     def kl(self, output: jax.Array, old: jax.Array, old_log_std: jax.Array) -> jax.Array:
         """KL(π_old ‖ π), (M,)."""
         return distributions.gaussian_kl(old, old_log_std, output, self.log_std[None])
@@ -133,6 +137,8 @@ class CategoricalPolicy:
 
 
 Policy = GaussianPolicy | CategoricalPolicy
+Acting = Gaussian | Categorical
+"""A policy in numpy, of these distributions."""
 
 
 def init(

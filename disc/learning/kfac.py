@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc.learning import device, networks
+from disc.learning import device, memory, networks
 from disc.learning.networks import MLP, Activation, Linear
 from disc.learning.optim import Learner
 
@@ -50,7 +50,12 @@ class Curvature(NamedTuple):
 
 
 def init(parameters: Any, mlp: MLP) -> Learner:
-    """An initial learner, for K-FAC on `mlp`, which is all or part of `parameters`."""
+    """An initial learner, for K-FAC on `mlp`, which is all or part of `parameters`.
+
+    Raises:
+        DiscError: the factors do not fit into memory.
+    """
+    memory.check_factors((mlp[0].weight.shape[0], *(len(layer.bias) for layer in mlp)))
     sizes = [(layer.weight.shape[0] + 1, layer.weight.shape[1]) for layer in mlp]
     factors = tuple(Factors(device.zeros(i, i), device.zeros(o, o)) for i, o in sizes)
     bases = tuple(Basis(*_identity(i), *_identity(o)) for i, o in sizes)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from disc import host
+from disc.learning.replay import transition_bytes
 from disc.types import Spec
 
 SMALL = 10**8  # bytes; smaller amounts are not checked
@@ -73,7 +74,10 @@ def check_chunks(config: Any, spec: Spec) -> None:
 
 
 def check_transitions(config: Any, spec: Spec) -> None:
-    """Check a rollout and a gradient step of DDPG, TD3, SAC or SQL, without the replay."""
+    """Check the replay, a rollout and a gradient step of DDPG, TD3, SAC or SQL."""
+    size = config.replay_size
+    needed = transition_bytes(size, spec)
+    host.check_memory(needed, f"a replay of {size:,} steps", "replay_size")
     steps, numbers = config.steps_per_update, 2 * spec.observation_size + 2 * spec.action_size + 1
     _check(FLOAT * steps * numbers, f"a rollout of {steps:,} steps", "steps_per_update")
     check_rows(config.rows, config.widths, spec, "batch_size")

@@ -24,43 +24,10 @@ from numpy.typing import NDArray
 
 from disc.equations import advantages
 from disc.learning import normalize, optim
-from disc.learning.normalize import Scale
-from disc.learning.replay import BatchReplay
-from disc.learning.snapshot import Estimate
+from disc.learning.types import Parts, Rows, Table
 
 CHUNK_BATCHES = 2
 """A chunk has the rows of this many old batches in a minibatch: 128 rows by default."""
-
-
-class Table(NamedTuple):
-    """The L·N samples that an iteration learns from; constant during the iteration."""
-
-    replay: BatchReplay
-    scale: Scale
-    estimate: Estimate
-
-
-class Rows(NamedTuple):
-    """Rows of the table, as passed to a loss."""
-
-    observation: jax.Array  # (M, S) normalised
-    action: jax.Array  # (M, D)
-    mean: jax.Array  # (M, P) of the policy that ratios are relative to: its network's output
-    log_std: jax.Array  # (M, D) of the same, NaN if it is not a Gaussian
-    advantage: jax.Array  # (M,) Â, standardised
-    target: jax.Array  # (M,)
-    value: jax.Array  # (M,) V(s_t) before the update
-    weight: jax.Array  # (M,) `Estimate.weight`
-    mask: jax.Array  # (M,) 1, or 0 for padding
-
-
-class Parts(NamedTuple):
-    """A loss over some rows: numerator / stop_gradient(denominator) + penalty."""
-
-    numerator: jax.Array  # a sum over the rows
-    denominator: jax.Array  # a sum over the rows
-    penalty: jax.Array | float  # a mean, used for the newest rows only
-    measured: dict[str, jax.Array]  # (M,) each, to be averaged and logged
 
 
 Loss = Callable[[Any, Any, Rows, Any], Parts]

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from disc.types import Floats, Rollout
+from disc.learning.types import Moments, Normalizer, Scale
+from disc.types import Rollout
 
 CLIP = 10.0
 EPSILON = 1e-8
-
-
-class Moments(NamedTuple):
-    """Count, mean and variance of all values so far."""
-
-    samples: float
-    mean: NDArray[np.float64]
-    variance: NDArray[np.float64]
-
-
-class Normalizer(NamedTuple):
-    """Statistics of observations and of discounted returns."""
-
-    observation: Moments  # of shape (S,)
-    discounted: Moments  # of shape ()
-    running: NDArray[np.float64]  # (E,) discounted return of each environment's current episode
-
-
-class Scale(NamedTuple):
-    """A snapshot of a normaliser, in single precision."""
-
-    mean: Floats  # (S,)
-    inverse_std: Floats  # (S,)
-    reward: Floats  # ()
 
 
 def init(observation_size: int, num_envs: int) -> Normalizer:

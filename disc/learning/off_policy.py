@@ -16,13 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disc import host, seeding
+from disc import seeding
 from disc.learning import device, memory, networks, normalize, optim
 from disc.learning import replay as replays
 from disc.learning.config import OffPolicyConfig
 from disc.learning.networks import Layers
-from disc.learning.normalize import Normalizer, Scale
-from disc.learning.replay import TransitionReplay
+from disc.learning.types import Normalizer, Scale, TransitionReplay
 from disc.policy.policies import Uniform
 from disc.types import Actor, DiscError, Measured, Rollout, Spec
 
@@ -89,11 +88,6 @@ def init(
             "this algorithm needs actions with bounds, but this environment has none; wrap it so "
             "that its action space is a Box with finite bounds and low below high."
         )
-    host.check_memory(
-        replays.transition_bytes(config.replay_size, spec),
-        f"a replay of {config.replay_size:,} steps",
-        "replay_size",
-    )
     memory.check_transitions(config, spec)
     key = jax.random.PRNGKey(seed % 2**32)
     if seed >= 2**32:  # seeds have up to 64 bits

@@ -7,7 +7,6 @@ never change.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,37 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.learning import device
+from disc.learning.types import BatchReplay, ChunkReplay, TransitionReplay
 from disc.types import Rollout, Spec
-
-
-class BatchReplay(NamedTuple):
-    """L rollouts of N steps each."""
-
-    observation: jax.Array  # (L, N, S)
-    next_observation: jax.Array  # (L, N, S)
-    action: jax.Array  # (L, N, D)
-    mean: jax.Array  # (L, N, P) of the behaviour policy; its logits if actions are discrete
-    log_std: jax.Array  # (L, D)
-    reward: jax.Array  # (L, N)
-    terminated: jax.Array  # (L, N) bool
-    truncated: jax.Array  # (L, N) bool
-    border: jax.Array  # (L, N) bool
-    age: jax.Array  # (L,) int32, iterations since collected: 0 is the newest, −1 is empty
-
-    @property
-    def length(self) -> int:
-        """Return L."""
-        return self.observation.shape[0]
-
-    @property
-    def horizon(self) -> int:
-        """Return N."""
-        return self.observation.shape[1]
-
-    @property
-    def filled(self) -> int:
-        """Slots in use; the first ones."""
-        return int(np.sum(np.asarray(self.age) >= 0))
 
 
 def init(length: int, horizon: int, spec: Spec) -> BatchReplay:
@@ -82,24 +52,6 @@ def _write(replay: BatchReplay, batch: dict[str, jax.Array], slot: int) -> Batch
     }
     age = jnp.where(replay.age >= 0, replay.age + 1, -1).at[slot].set(0)
     return BatchReplay(**fields, age=age)
-
-
-class ChunkReplay(NamedTuple):
-    """C chunks of T consecutive steps each; an episode may end within a chunk."""
-
-    observation: jax.Array  # (C, T, S)
-    next_observation: jax.Array  # (C, T, S)
-    action: jax.Array  # (C, T, D)
-    reward: jax.Array  # (C, T)
-    terminated: jax.Array  # (C, T) bool
-    truncated: jax.Array  # (C, T) bool
-    border: jax.Array  # (C, T) bool
-    number: jax.Array  # (C,) int32, counts chunks in order of arrival: −1 is empty
-
-    @property
-    def filled(self) -> int:
-        """Slots in use; the first ones."""
-        return int(np.sum(np.asarray(self.number) >= 0))
 
 
 def init_chunks(length: int, steps: int, spec: Spec) -> ChunkReplay:
@@ -158,23 +110,6 @@ def draw_recent(
     upper = np.cumsum(weight)
     drawn = np.searchsorted(upper, rng.random(shape) * upper[-1], side="right")
     return drawn.astype(np.int32)
-
-
-class TransitionReplay(NamedTuple):
-    """C single steps."""
-
-    observation: jax.Array  # (C, S)
-    next_observation: jax.Array  # (C, S) at an episode's end its true final observation
-    action: jax.Array  # (C, D)
-    reward: jax.Array  # (C,)
-    terminated: jax.Array  # (C,) bool
-    truncated: jax.Array  # (C,) bool
-    stored: jax.Array  # () int32, steps stored so far, overwritten ones included
-
-    @property
-    def filled(self) -> int:
-        """Slots in use; the first ones."""
-        return min(int(self.stored), len(self.reward))
 
 
 def transition_bytes(size: int, spec: Spec) -> int:

@@ -6,7 +6,7 @@ needed, and compiles once for any number of batches.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,20 +15,10 @@ from disc.equations import importance
 from disc.learning import networks, normalize
 from disc.learning.distribution import Policy
 from disc.learning.networks import MLP, Activation
-from disc.learning.normalize import Scale
-from disc.learning.replay import BatchReplay
+from disc.learning.types import BatchReplay, Estimate, Ratios, Reference, Scale, Steps
 
 AGES = 4
 """Number of batches whose ρ' is logged by age, as in the paper's Fig. 7b."""
-
-
-class Ratios(NamedTuple):
-    """Importance weights of every stored batch under the current policy; zero where empty."""
-
-    log_rho: jax.Array  # (L, N) log ρ_t
-    joint_deviation: jax.Array  # (L,) mean |ρ_t − 1|
-    dimension_deviation: jax.Array  # (L,) mean |ρ_{t,d} − 1|
-    output: jax.Array  # (L, N, P) of the current policy's network
 
 
 def ratios(policy: Policy, scale: Scale, replay: BatchReplay) -> Ratios:
@@ -52,19 +42,6 @@ def ratios(policy: Policy, scale: Scale, replay: BatchReplay) -> Ratios:
         jnp.zeros((replay.length, replay.horizon)), nothing, nothing, jnp.zeros_like(replay.mean)
     )
     return jax.lax.fori_loop(0, jnp.sum(replay.age >= 0), read, empty)
-
-
-class Steps(NamedTuple):
-    """The inputs of `disc.equations.advantages`, with time along the first axis.
-
-    Rows of batches that are not included have value 0 and must not be read.
-    """
-
-    reward: jax.Array  # (N, L) normalised
-    discount: jax.Array  # (N, L)
-    decay: jax.Array  # (N, L)
-    value: jax.Array  # (N, L) V(s_t)
-    next_value: jax.Array  # (N, L) V(s_{t+1}), at episode ends of the true final observation
 
 
 def steps(
@@ -108,13 +85,6 @@ def discounts(
     return discount, decay
 
 
-class Reference(NamedTuple):
-    """The policies that the ratios of an update are relative to."""
-
-    mean: jax.Array  # (L, N, P) the output of their networks
-    log_std: jax.Array  # (L, D) NaN if they are not Gaussian
-
-
 def behaviour(replay: BatchReplay) -> Reference:
     """The policies that collected the batches."""
     return Reference(replay.mean, replay.log_std)
@@ -124,18 +94,6 @@ def current(policy: Policy, ratios: Ratios) -> Reference:
     """The policy at the start of the update."""
     shape = (len(ratios.output), len(policy.log_std))
     return Reference(ratios.output, jnp.broadcast_to(policy.log_std, shape))
-
-
-class Estimate(NamedTuple):
-    """Advantages and targets of the replay under the current networks."""
-
-    included: jax.Array  # (L,) bool
-    advantage: jax.Array  # (L, N) Â, not standardised
-    weight: jax.Array  # (L, N) of samples at the start of the update: min(1, ρ_t), or 1
-    target: jax.Array  # (L, N)
-    value: jax.Array  # (L, N) V(s_t)
-    reference: Reference
-    measured: dict[str, jax.Array]  # scalars to log
 
 
 def estimate(

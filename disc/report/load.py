@@ -13,7 +13,8 @@ import numpy as np
 
 from disc import storage
 from disc.report import plots
-from disc.run import directory, log
+from disc.run import log
+from disc.run.config import read_config, stopped_early
 from disc.study import spec
 from disc.study.spec import Arm, Cell, Experiment, Figure
 from disc.study.statistics import Curve
@@ -40,7 +41,7 @@ class Run(NamedTuple):
     @property
     def stopped_early(self) -> bool:
         """Whether a limit on its evaluations ended it."""
-        return directory.stopped_early(self.config)
+        return stopped_early(self.config)
 
     @property
     def last(self) -> float | None:
@@ -77,7 +78,7 @@ def read(root: Path, path: Path, metrics: Iterable[str]) -> Run:
     """
     record = root / path / "progress.csv"
     try:
-        config = directory.read_config(root / path)
+        config = read_config(root / path)
         rows = log.read_progress(record)
         if not rows:
             raise ValueError("progress.csv has no rows")

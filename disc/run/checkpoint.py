@@ -20,7 +20,7 @@ import numpy as np
 
 from disc import storage
 from disc.learning import device
-from disc.learning.replay import BatchReplay, ChunkReplay, TransitionReplay
+from disc.learning.types import BatchReplay, ChunkReplay, TransitionReplay
 from disc.run.training import Best, check_evaluation
 from disc.types import DiscError, Floats, Metrics
 

@@ -8,39 +8,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from disc import host, storage
-from disc.envs.factory import Maker
-from disc.envs.pool import check_workers
-from disc.options import convert, count
 from disc.policy.file import BEST
 from disc.run import checkpoint, lock, log, saving
+from disc.run.config import keeps_best, read_config, resume_args, resume_command
 from disc.run.lock import Lock
 from disc.run.trackers import About, Guarded, check_track
-from disc.run.training import (
-    DEFAULT_TRACK,
-    Best,
-    Plan,
-    Track,
-    Training,
-    check_evaluation,
-)
+from disc.run.training import DEFAULT_TRACK, Best, OnNan, Plan, Track, Training
 from disc.types import DiscError, Metrics
-
-OnNan = Literal["stop", "rollback"]
-
-
-def check_on_nan(choice: str, written: bool) -> None:
-    """Raise a `DiscError` if it is not a choice, or needs a run directory and there is none."""
-    if convert("on_nan", choice, OnNan) == "rollback" and not written:
-        raise DiscError("on_nan='rollback' returns to a checkpoint, so it needs out=…")
 
 
 class RunDirectory:
@@ -261,11 +243,10 @@ class RunDirectory:
         except OSError as error:
             step = self.saved_step
             saved = "not saved yet" if step is None else f"saved up to step {step:,}"
-            args = Maker(self.config["env"], self.config["env_kwargs"]).cli_args
-            args += worker_args(self.config.get("workers"))
+            command = resume_command(self.path, resume_args(self.config))
             raise DiscError(
                 f"{self.path}: can't be written ({error.strerror or error}); the run is {saved}. "
-                f"Fix this and resume with `{resume_command(self.path, args)}`."
+                f"Fix this and resume with `{command}`."
             ) from error
 
     def close(self) -> None:
@@ -294,16 +275,6 @@ def _check_links(path: Path) -> None:
             )
 
 
-def worker_args(workers: str | None) -> list[str]:
-    """The arguments that name workers to `disc resume`, if a file may not choose them."""
-    return ["--workers", workers] if workers is not None and ":" in workers else []
-
-
-def resume_command(path: Path, cli_args: Iterable[str]) -> str:
-    """The command that resumes a run, with the arguments that name its environment."""
-    return shlex.join(["disc", "resume", str(path), *cli_args])
-
-
 def leftovers(path: Path) -> Iterable[Path]:
     """Partial files of a process that was killed while it created a run directory."""
     return path.glob(".config.json.*.part")
@@ -325,65 +296,3 @@ def check_free(path: Path) -> None:
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise DiscError(f"{path}: can't be created: {there} is not a writable folder.")
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The `config.json` of a run directory, which may be untrusted.
-
-    Raises:
-        DiscError: there is none, or it is damaged.
-    """
-    try:
-        config = storage.parse(storage.read_text(path / "config.json"))
-        _check_config(config)
-    except OSError as error:
-        raise DiscError(f"{path}: not a run directory ({error.strerror}: config.json).") from error
-    except (DiscError, *storage.MALFORMED) as error:
-        why = str(error).removesuffix(".")
-        raise DiscError(f"{path}: its config.json is damaged ({why}).") from error
-    return config
-
-
-def _check_config(config: Any) -> None:
-    """Raise if an entry is missing or of the wrong type."""
-    if not isinstance(config["algorithm"], str) or not isinstance(config["env"], str | None):
-        raise TypeError("algorithm and env must be names")
-    if not all(isinstance(config[name], dict) for name in ("env_kwargs", "plan", "config")):
-        raise TypeError("env_kwargs, plan and config must be tables")
-    for name in ("seed", "num_envs", "threads"):
-        count(name, config[name])
-    Plan(**config["plan"])
-    check_workers(config.get("workers"))
-    names, known = config.get("track", []), config.get("tracked_as", {})
-    if not all(isinstance(x, str) for x in (*names, *known, *known.values())):
-        raise TypeError(f"track is {names!r} and tracked_as {known!r}")
-    for name in ("resumed", "rollbacks"):
-        entries = config.get(name, [])
-        if not isinstance(entries, list) or not all(isinstance(x, dict) for x in entries):
-            raise TypeError(f"{name} is {entries!r}")
-    if "ended" in config:
-        _check_ended(config["ended"])
-
-
-def _check_ended(ended: dict[str, Any]) -> None:
-    """Raise if the record of a run's end is invalid."""
-    count("steps", ended["step"])
-    if type(ended["early"]) is not bool or not isinstance(ended["reason"], str):
-        raise TypeError(f"ended is {ended!r}")
-    if "best" in ended:
-        check_evaluation(ended["best"])
-
-
-def keeps_best(config: dict[str, Any]) -> bool:
-    """Whether the version that began or resumed the run keeps its best policy and notes its end."""
-    return "best" in config["plan"]
-
-
-def stopped_early(config: dict[str, Any]) -> bool:
-    """Whether a limit on its evaluations ended the run."""
-    return bool(config.get("ended", {}).get("early"))
-
-
-def awaits_end(config: dict[str, Any], step: int) -> bool:
-    """Whether a run, saved at this step, did all its steps but was killed before it ended."""
-    return keeps_best(config) and "ended" not in config and step >= config["plan"]["steps"]

@@ -12,12 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from disc import host, seeding
-from disc.envs.evaluate import Interrupted, evaluate
-from disc.envs.pool import borrowed
+from disc import host
+from disc.envs.evaluate import Interrupted
 from disc.envs.rollout import collect
-from disc.policy.policies import Policy
-from disc.run import best, nonfinite, resume
+from disc.run import evaluation, nonfinite, resume
 from disc.run.directory import RunDirectory
 from disc.run.nonfinite import NonFinite
 from disc.run.signals import interruptible
@@ -123,7 +121,7 @@ def train(
         evaluation leaves the row in `training.pending`.
     """
     say_once = cache(reporter.say)
-    while training.pending is not None or not best.over(training, plan):
+    while training.pending is not None or not evaluation.over(training, plan):
         start = time.perf_counter()
         if training.pending is None:
             training.env.remaining = plan.steps - training.state.step
@@ -135,7 +133,8 @@ def train(
         updated = time.perf_counter()
         try:
             if plan.evaluates(before, step):
-                found = score(training, training.policy, step, plan, say_once, interrupted)
+                now = training.policy
+                found = evaluation.score(training, now, step, plan, say_once, interrupted)
                 row = {**row, **found}
         except Interrupted:  # the resumed run repeats it
             training.elapsed += updated - start
@@ -145,12 +144,13 @@ def train(
         row |= {"time/elapsed": training.elapsed, "time/evaluating": done - updated}
         record(training, row, directory, reporter)
         training.pending = None
-        if plan.schedules(before, step) and best.compare(training, plan) and directory is not None:
+        better = plan.schedules(before, step) and evaluation.compare(training, plan)
+        if better and directory is not None:
             directory.keep_best(training)
         if directory is not None and plan.saves(before, step):
             directory.save_if_new(training)
         answers = [callback(training.rows[-1]) for callback in callbacks]
-        if best.over(training, plan):
+        if evaluation.over(training, plan):
             break
         if interrupted():
             return "interrupted"
@@ -212,39 +212,6 @@ def iterate(training: Training) -> tuple[list[Rollout], Metrics]:
     return rollouts, {**metrics, "time/sampling": sampling}
 
 
-def score(
-    training: Training,
-    policy: Policy,
-    step: int,
-    plan: Plan,
-    say: Callable[[str], None],
-    interrupted: Callable[[], bool],
-    stream: int = seeding.EVALUATION,
-) -> Metrics:
-    """Evaluate a policy of the run, as of `step`.
-
-    Raises:
-        Interrupted: a signal arrived.
-    """
-    with borrowed(training.maker, f"to evaluate at step {step}") as env:
-        found = evaluate(
-            env,
-            policy,
-            plan.eval_episodes,
-            training.seed,
-            step,
-            name=training.maker.name,
-            say=say,
-            stop=interrupted,
-            stream=stream,
-        )
-    return {
-        "eval/return": float(np.mean(found.returns)),
-        "eval/return_std": float(np.std(found.returns)),
-        "eval/length": float(np.mean(found.lengths)),
-    }
-
-
 def conclude(
     training: Training,
     plan: Plan,
@@ -254,25 +221,20 @@ def conclude(
 ) -> None:
     """End a run: evaluate its best policy again, and note why it ended.
 
-    The best of several evaluations was partly lucky; one on other episodes is not.
-
     Raises:
         Interrupted: a signal arrived.
     """
-    step, reason = training.state.step, best.over(training, plan)
+    step, reason = training.state.step, evaluation.over(training, plan)
     assert reason is not None
     early = step < plan.steps
     if early:
         say(f"Stopped early at step {step:,}, because {reason}.")
-    if best.evaluated(training) and not plan.schedules(step - training.config.horizon, step):
-        best.compare(training, plan)
+    if evaluation.evaluated(training) and not plan.schedules(step - training.config.horizon, step):
+        evaluation.compare(training, plan)
     if directory is None:
         return
-    if (kept := training.best) is not None:
-        at = kept.evaluation["step"]
-        stream = seeding.REEVALUATION
-        row = score(training, kept.policy, at, plan, say, interrupted, stream)
-        training.best = kept.reevaluated(row["eval/return"], row["eval/return_std"])
+    if training.best is not None:
+        evaluation.reevaluate(training, training.best, plan, say, interrupted)
         directory.keep_best(training)
     directory.note_end(step, early, reason, training.best)
 

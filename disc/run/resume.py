@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,11 +16,11 @@ from disc.algos import ALGORITHMS
 from disc.envs.factory import Maker, Source
 from disc.learning.config import OLD_PRESET, stored_options
 from disc.options import convert
-from disc.policy.policies import Policy, choices_of
 from disc.run import checkpoint, saving
-from disc.run.directory import OnNan, RunDirectory, awaits_end, check_on_nan, stopped_early
+from disc.run.config import awaits_end, stopped_early
+from disc.run.directory import RunDirectory
 from disc.run.nonfinite import DUMP, NonFinite
-from disc.run.training import Best, Plan, Training
+from disc.run.training import OnNan, Plan, Training, check_on_nan
 from disc.types import DiscError
 
 ROLLBACKS = 5  # per process, before a run gives up
@@ -164,7 +163,7 @@ def restore(training: Training, found: checkpoint.Checkpoint, say: Say) -> None:
     training.state, training.elapsed = found.state, float(found.info["elapsed"])
     training.pending, training.best = found.pending, found.best
     if found.best is not None:
-        _check_fit(training, found.best)
+        saving.check_fit(training, found.best)
     actions = found.actions_since_reset
     training.env.reset(training.seed, found.reset_step)
     training.started = True
@@ -177,18 +176,6 @@ def restore(training: Training, found: checkpoint.Checkpoint, say: Say) -> None:
             "and the run will differ from an uninterrupted one."
         )
         training.renew_episodes()
-
-
-def _check_fit(training: Training, best: Best) -> None:
-    """Raise a `DiscError` unless the best policy could be the run's own."""
-
-    def form(policy: Policy, tensors: dict[str, Any]) -> Any:
-        shapes = {name: (np.shape(x), np.asarray(x).dtype) for name, x in tensors.items()}
-        sizes = (policy.observation_shape, policy.action_shape)
-        return shapes, sizes, policy.layout, choices_of(policy)
-
-    if form(best.policy, best.tensors) != form(training.policy, saving.contents(training)[0]):
-        raise DiscError("the best policy in the checkpoint does not fit this run's options.")
 
 
 def recover(

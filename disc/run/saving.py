@@ -12,9 +12,9 @@ import numpy as np
 
 from disc import host, storage
 from disc.envs.factory import Maker, Source
-from disc.learning import device, normalize
 from disc.learning.algorithm import Algorithm
 from disc.learning.config import OLD_PRESET, make_config, stored_options
+from disc.learning.types import Moments, Normalizer
 from disc.policy import file as policy_file
 from disc.policy.file import PolicyFile
 from disc.policy.policies import Policy, choices_of
@@ -64,6 +64,18 @@ def contents(training: Training) -> tuple[dict[str, Any], dict[str, Any]]:
         "scores": log.scores(training.rows),
     }
     return tensors, info
+
+
+def check_fit(training: Training, best: Best) -> None:
+    """Raise a `DiscError` unless the best policy could be the run's own."""
+
+    def form(policy: Policy, tensors: dict[str, Any]) -> Any:
+        shapes = {name: (np.shape(x), np.asarray(x).dtype) for name, x in tensors.items()}
+        sizes = (policy.observation_shape, policy.action_shape)
+        return shapes, sizes, policy.layout, choices_of(policy)
+
+    if form(best.policy, best.tensors) != form(training.policy, contents(training)[0]):
+        raise DiscError("the best policy in the checkpoint does not fit this run's options.")
 
 
 def _named(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +153,7 @@ def read_networks(state: Any, acting: Policy, file: PolicyFile) -> Any:
             raise DiscError("the policy file's networks do not fit this environment and options.")
         if array.dtype != blank.dtype or not np.isfinite(array).all():
             raise DiscError(f"the policy file's {_name(path)} is not all finite {blank.dtype}.")
-        return device.put(np.array(array))
+        return jax.device_put(np.array(array))
 
     parameters = jax.tree_util.tree_map_with_path(place, state.parameters())
     try:
@@ -152,11 +164,11 @@ def read_networks(state: Any, acting: Policy, file: PolicyFile) -> Any:
         discounted = _moments(stored["returns"], returns, fresh.discounted)
     except storage.MALFORMED as error:
         raise DiscError(f"the policy file's statistics are not complete ({error}).") from error
-    normalizer = normalize.Normalizer(observation, discounted, fresh.running)
+    normalizer = Normalizer(observation, discounted, fresh.running)
     return state.start_from(parameters, normalizer)
 
 
-def _moments(samples: Any, found: Sequence[Any], fresh: normalize.Moments) -> normalize.Moments:
+def _moments(samples: Any, found: Sequence[Any], fresh: Moments) -> Moments:
     """Statistics from a file; raises if they are invalid."""
     for values in found:
         if values.shape != fresh.mean.shape or values.dtype.kind != "f":
@@ -165,4 +177,4 @@ def _moments(samples: Any, found: Sequence[Any], fresh: normalize.Moments) -> no
     known = np.isfinite([mean, variance]).all() and (variance >= 0.0).all()
     if not known or not 0.0 <= float(samples) < np.inf:
         raise ValueError("a non-finite value")
-    return normalize.Moments(float(samples), mean, variance)
+    return Moments(float(samples), mean, variance)

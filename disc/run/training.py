@@ -26,6 +26,13 @@ Track = Literal["tensorboard", "wandb", "mlflow"]
 """What receives the rows of a run; see `disc.run.trackers`."""
 DEFAULT_TRACK: tuple[Track, ...] = ("tensorboard",)
 BestBy = Literal["mean", "lower"]
+OnNan = Literal["stop", "rollback"]
+
+
+def check_on_nan(choice: str, written: bool) -> None:
+    """Raise a `DiscError` if it is not a choice, or needs a run directory and there is none."""
+    if convert("on_nan", choice, OnNan) == "rollback" and not written:
+        raise DiscError("on_nan='rollback' returns to a checkpoint, so it needs out=…")
 
 
 @dataclass(frozen=True)

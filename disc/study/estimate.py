@@ -87,9 +87,8 @@ def _finish(process: subprocess.Popen[str]) -> CellSpeed | None:
 def measure(cell: Cell) -> CellSpeed:
     """Train for a few seconds and evaluate once."""
     from disc.envs.evaluate import evaluate
-    from disc.envs.pool import borrowed
     from disc.learning.config import make_config
-    from disc.run.agent import AGENTS
+    from disc.run.agents import AGENTS
 
     options = dict(cell.options)
     arm = cell.arm
@@ -112,7 +111,7 @@ def measure(cell: Cell) -> CellSpeed:
         **options,
     ) as agent:
         agent.learn(10**9, eval_every=0, checkpoint_every=0, callbacks=[stop], progress=False)
-        with borrowed(agent.maker) as env:
+        with agent.maker.borrowed() as env:
             limit = (env.spec.max_episode_steps if env.spec else None) or LONGEST
             clock = time.perf_counter()
             lengths = evaluate(env, agent.policy, 2, 0, name=agent.maker.name).lengths

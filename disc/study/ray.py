@@ -25,6 +25,7 @@ from disc.envs.ray import PATIENCE, connect
 from disc.host import software
 from disc.run import checkpoint
 from disc.run import log as run_log
+from disc.run.lock import Lock
 from disc.study.local import LocalJob, claim, last_line
 from disc.study.sweep import LOGS, Status, status
 from disc.types import DiscError
@@ -68,9 +69,9 @@ class Runner:
         if shared := self._held():
             self.token += os.urandom(8).hex()
             self.lease.write_text(self.token)
-            time.sleep(
-                2 * LOOK if (self.root / run).exists() else 0.0
-            )  # the previous actor notices
+            if (self.root / run).exists():
+                time.sleep(2 * LOOK)  # the previous actor notices
+                wait_for_lock(self.root / run)  # and kills its process
         elif kept is not None:
             self.own = tempfile.TemporaryDirectory(prefix="disc-", ignore_cleanup_errors=True)
             self.root = Path(self.own.name)
@@ -105,6 +106,15 @@ class Runner:
             self.job.process.wait()
         if now and self.own is not None:
             self.own.cleanup()
+
+
+def wait_for_lock(run: Path) -> None:
+    """Wait until no process works on a run, for `PATIENCE` at most; the run reports it then."""
+    for _ in range(round(PATIENCE / LOOK)):
+        with suppress(DiscError):
+            Lock.take(run).release()
+            return
+        time.sleep(LOOK)
 
 
 def checkpoints(root: Path, run: Path) -> tuple[str, ...]:

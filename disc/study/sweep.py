@@ -18,8 +18,9 @@ from typing import NamedTuple, Protocol
 from disc import storage
 from disc.algos import ALGORITHMS, check_actions
 from disc.envs.factory import Maker
-from disc.envs.pool import borrowed, describe
+from disc.envs.spaces import describe
 from disc.run import directory, log
+from disc.run.config import awaits_end, read_config, stopped_early
 from disc.study.spec import Cell, Experiment
 from disc.types import DiscError
 
@@ -68,7 +69,7 @@ def check_environments(found: list[Status]) -> None:
         needed.setdefault((cell.task, json.dumps(cell.arm.env_kwargs)), []).append(cell)
     for same in needed.values():
         maker = Maker(same[0].task, same[0].arm.env_kwargs)
-        with borrowed(maker) as env:
+        with maker.borrowed() as env:
             spec = describe(env, maker.name)
         for name in {cell.arm.algorithm for cell in same}:
             check_actions(ALGORITHMS[name], spec, maker.name)
@@ -85,7 +86,7 @@ def status(root: Path, cell: Cell) -> Status:
         if not directory.is_free(path):
             raise DiscError(f"{path}: is not a run directory; choose another --out.")
         return Status(cell, False, [])
-    config = directory.read_config(path)
+    config = read_config(path)
     other = cell.differences(config)
     if other:
         raise DiscError(f"{path}: is a different run ({'; '.join(other)}); choose another --out.")
@@ -93,8 +94,8 @@ def status(root: Path, cell: Cell) -> Status:
     steps = [name.removeprefix("step_") for name in names]
     saved = max((int(step) for step in steps if step.isdecimal()), default=None)
     own = config["plan"]["steps"] == cell.steps  # else it ends, or ended, at another length
-    waits = own and directory.awaits_end(config, saved or 0)
-    early = directory.stopped_early(config)
+    waits = own and awaits_end(config, saved or 0)
+    early = stopped_early(config)
     return Status(cell, True, log.tail(path / "progress.csv"), saved, early, waits)
 
 

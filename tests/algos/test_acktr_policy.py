@@ -12,7 +12,7 @@ import pytest
 from disc.algos import acktr
 from disc.equations import distributions
 from disc.learning import actor_critic, kfac
-from disc.learning.minibatch import Rows
+from disc.learning.types import Rows
 from tests.support.acktr import CONFIG, N, Plain, S, assert_close, column, policy, sampled
 from tests.support.compare import assert_equal_trees
 from tests.support.plain import tanh_slope

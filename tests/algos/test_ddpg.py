@@ -13,8 +13,8 @@ from disc.algos import ddpg
 from disc.algos.ddpg import Config
 from disc.learning import normalize
 from disc.learning.networks import Linear, NormalizedLinear
-from disc.learning.normalize import Scale
 from disc.learning.off_policy import Targets
+from disc.learning.types import Scale
 from tests.support.compare import assert_close, assert_equal_trees
 from tests.support.ddpg import CONFIG, CRITIC, MEAN, POLICY, VARIANCE, learned, settled
 from tests.support.learners import (

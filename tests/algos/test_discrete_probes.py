@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from disc.algos import ALGORITHMS
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from tests.support import environments as probes
 from tests.support.probe_options import GAMMA, PPO
 

@@ -12,7 +12,8 @@ import pytest
 from disc.algos import acktr, trust_pcl
 from disc.learning import normalize, off_policy
 from disc.learning.networks import forward
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from tests.support import environments as probes
 from tests.support.probe_options import GAMMA, OPTIONS
 

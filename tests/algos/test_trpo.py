@@ -16,7 +16,7 @@ from disc import seeding
 from disc.algos import ppo, trpo
 from disc.learning import actor_critic, minibatch, networks, normalize
 from disc.learning.distribution import GaussianPolicy
-from disc.learning.minibatch import Rows
+from disc.learning.types import Rows
 from tests.support.compare import bits
 from tests.support.networks import perceptron
 from tests.support.rollouts import own_rollout, spec

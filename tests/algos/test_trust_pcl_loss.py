@@ -12,7 +12,7 @@ import pytest
 
 from disc.algos import trust_pcl
 from disc.algos.trust_pcl import Config, Pair
-from disc.learning.replay import ChunkReplay
+from disc.learning.types import ChunkReplay
 from tests.support.compare import assert_close, assert_close_trees
 from tests.support.plain import differences, doubles
 from tests.support.trust_pcl import (

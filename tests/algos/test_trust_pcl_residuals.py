@@ -11,7 +11,7 @@ import pytest
 from disc.algos.trust_pcl import Config, Pair
 from disc.learning import networks
 from disc.learning.distribution import GaussianPolicy
-from disc.learning.replay import ChunkReplay
+from disc.learning.types import ChunkReplay
 from tests.support.compare import assert_close
 from tests.support.trust_pcl import (
     HAND,

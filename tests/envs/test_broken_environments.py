@@ -17,8 +17,9 @@ import disc
 from disc import DiscError
 from disc.envs import contract, evaluate
 from disc.envs.factory import Maker
-from disc.envs.pool import Environments, describe
+from disc.envs.pool import Environments
 from disc.envs.rollout import collect
+from disc.envs.spaces import describe
 from disc.policy.policies import Gaussian
 from disc.run import terminal
 from disc.types import Rollout

@@ -13,8 +13,9 @@ import pytest
 from disc import DiscError
 from disc.envs.evaluate import evaluate
 from disc.envs.factory import Maker
-from disc.envs.pool import Environments, describe
+from disc.envs.pool import Environments
 from disc.envs.rollout import collect
+from disc.envs.spaces import describe
 from disc.learning import actor_critic, distribution, normalize, optim
 from disc.types import Choices
 from tests.support import environments as probes
@@ -158,7 +159,7 @@ def test_check_command_accepts_discrete_actions(capsys: pytest.CaptureFixture[st
 
 
 def test_video_of_discrete_actions_is_recorded(tmp_path: Path) -> None:
-    from disc.run.agent import AGENTS
+    from disc.run.agents import AGENTS
     from disc.video import record
 
     with AGENTS["ppo"]("CartPole-v1", widths=(16, 16)) as agent:

@@ -12,7 +12,7 @@ from disc import DiscError
 from disc.envs import discretize
 from disc.envs.discretize import Bins
 from disc.envs.factory import Maker
-from disc.envs.pool import describe
+from disc.envs.spaces import describe
 from tests.support import environments as probes
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from disc.envs.factory import Maker
 from disc.envs.packages import package_of
-from disc.envs.pool import Environments, describe
+from disc.envs.pool import Environments
+from disc.envs.spaces import describe
 from disc.envs.tasks import TASKS
 from disc.types import DiscError
 from tests.support import environments as probes

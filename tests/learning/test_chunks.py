@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from disc.learning import replay as replays
-from disc.learning.replay import ChunkReplay
+from disc.learning.types import ChunkReplay
 from disc.run import checkpoint
 from disc.types import Rollout
 from tests.support.compare import bits

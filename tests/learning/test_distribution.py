@@ -14,8 +14,7 @@ from disc.algos import disc, ppo
 from disc.learning import actor_critic, networks, snapshot
 from disc.learning import replay as replays
 from disc.learning.distribution import CategoricalPolicy
-from disc.learning.minibatch import Rows
-from disc.learning.normalize import Scale
+from disc.learning.types import Rows, Scale
 from disc.types import Choices, Spec
 from tests.support.rollouts import rollout_of
 

@@ -13,10 +13,8 @@ import pytest
 from disc.algos import disc, ppo
 from disc.learning import actor_critic, device, minibatch, networks, optim
 from disc.learning.distribution import GaussianPolicy
-from disc.learning.minibatch import Draw, Table
-from disc.learning.normalize import Scale
-from disc.learning.replay import BatchReplay
-from disc.learning.snapshot import Estimate, Reference
+from disc.learning.minibatch import Draw
+from disc.learning.types import BatchReplay, Estimate, Reference, Scale, Table
 from tests.support.compare import assert_close_trees, assert_equal_trees
 from tests.support.minibatch import ROWS, STEPS, D, L, N, S, draw
 

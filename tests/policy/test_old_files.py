@@ -17,7 +17,7 @@ import disc
 from disc import DiscError, storage
 from disc.policy import file
 from disc.run import checkpoint, log
-from disc.run.agent import AGENTS
+from disc.run.agents import AGENTS
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 OBSERVATION = np.float32([0.5, -0.25, 1.0])

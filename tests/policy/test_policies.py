@@ -13,7 +13,7 @@ import pytest
 
 from disc import DiscError
 from disc.learning import networks, normalize
-from disc.learning.normalize import Scale
+from disc.learning.types import Scale
 from disc.policy.policies import Deterministic, Uniform
 from tests.support.compare import assert_close
 from tests.support.policies import HIGH, LOW, SHAPE, D, S, every_kind, make, noise_of, observations

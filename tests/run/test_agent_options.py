@@ -16,10 +16,11 @@ from disc import ACKTR, DDPG, DISC, PPO, SAC, SQL, TD3, TRPO, DiscError, TrustPC
 from disc.algos import ALGORITHMS
 from disc.learning.config import make_config
 from disc.run.agent import Agent
-from disc.run.directory import RunDirectory, check_on_nan, read_config
+from disc.run.config import read_config
+from disc.run.directory import RunDirectory
 from disc.run.resume import Overrides, open_run
 from disc.run.trackers import check_track
-from disc.run.training import Plan
+from disc.run.training import Plan, check_on_nan
 from tests.support import environments as probes
 from tests.support.small import QUIET, small
 

@@ -17,8 +17,10 @@ from disc import DISC, DiscError, seeding, storage
 from disc.cli import main
 from disc.envs.evaluate import evaluate
 from disc.policy import file
-from disc.run import checkpoint, directory, log, saving
-from disc.run.agent import AGENTS, Agent
+from disc.run import checkpoint, log, saving
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
+from disc.run.config import read_config
 from disc.run.training import Plan
 from faults.outcome import differences, litter, run
 from tests.support import environments as probes
@@ -48,7 +50,7 @@ def resume(path: Path, *args: Any, **options: Any) -> Agent:
 
 
 def ended(path: Path) -> dict[str, Any]:
-    return directory.read_config(path)["ended"]
+    return read_config(path)["ended"]
 
 
 def evaluations(path: Path) -> dict[int, float]:
@@ -165,7 +167,7 @@ def test_killed_and_resumed_run_ends_with_the_same_best(
     with pytest.raises(Killed):
         learn(path)
     monkeypatch.undo()
-    assert "ended" not in directory.read_config(path)
+    assert "ended" not in read_config(path)
     resume(path)
     assert differences(whole, path) == []
     assert litter(path) == []
@@ -227,7 +229,7 @@ def test_rollback_forgets_a_best_after_the_checkpoint(tmp_path: Path) -> None:
         agent.learn(1280, out=tmp_path / "run", on_nan="rollback", **plan)
         assert agent.training.best is not None
         halved = agent.training.best.info["config"]["learning_rate"]
-    assert directory.read_config(tmp_path / "run")["rollbacks"] == [{"from": 1280, "to": 768}]
+    assert read_config(tmp_path / "run")["rollbacks"] == [{"from": 1280, "to": 768}]
     assert (seen[768], seen[1024], halved) == (512, 1024, 1.5e-4)
 
 
@@ -334,7 +336,7 @@ def test_damaged_end_or_limit_in_a_config_raises(
     config = json.loads((whole / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **damage}))
     with pytest.raises(DiscError, match="damaged"):
-        directory.read_config(tmp_path)
+        read_config(tmp_path)
 
 
 # The command line

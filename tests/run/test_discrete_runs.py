@@ -13,7 +13,8 @@ import disc
 from disc import DiscError, resume
 from disc.algos import ALGORITHMS
 from disc.run import log
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from tests.support import environments as probes
 from tests.support.compare import assert_equal_trees
 from tests.support.runs import PLAN, assert_same_run

@@ -18,7 +18,8 @@ import disc
 from disc import DISC, PPO, DiscError, resume
 from disc import options as checks
 from disc.run import log
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from tests.support import command
 from tests.support.compare import assert_equal_trees
 from tests.support.environments import Unbounded

@@ -17,8 +17,9 @@ import disc
 from disc import DiscError, storage
 from disc.envs.evaluate import Interrupted, evaluate
 from disc.policy import file
-from disc.run import checkpoint, log, loop
-from disc.run.agent import AGENTS, Agent
+from disc.run import checkpoint, evaluation, log, loop
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from faults.outcome import differences, litter
 from tests.support import environments as probes
 from tests.support.small import SMALL, small
@@ -52,7 +53,7 @@ def strike(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
             signal.raise_signal(signal.SIGTERM)
         return evaluate(env, acting, episodes, seed, now, **options)
 
-    monkeypatch.setattr(loop, "evaluate", struck)
+    monkeypatch.setattr(evaluation, "evaluate", struck)
 
 
 def interrupt(out: Path, name: str, step: int, monkeypatch: pytest.MonkeyPatch) -> Agent:

@@ -19,8 +19,8 @@ from disc.algos import BUILT_IN
 from disc.envs.factory import Maker
 from disc.envs.pool import Environments
 from disc.learning import replay as replays
-from disc.run import agent as agents
-from disc.run import checkpoint
+from disc.learning.types import TransitionReplay
+from disc.run import agents, checkpoint
 from disc.run import resume as resuming
 from faults import load, soak
 from tests.support import environments as probes
@@ -33,7 +33,7 @@ S, D, ROWS = 30, 2, 100_000
 # Saving and loading a large replay
 
 
-def full(jump: int = 500) -> replays.TransitionReplay:
+def full(jump: int = 500) -> TransitionReplay:
     """A full replay in which an episode ends every `jump` steps."""
     here = np.arange(ROWS, dtype=np.float32)[:, None] + np.zeros(S, np.float32)
     there = here + 1.0
@@ -50,7 +50,7 @@ def full(jump: int = 500) -> replays.TransitionReplay:
     return replays.push_transitions(empty(), rollout_of(columns))
 
 
-def empty() -> replays.TransitionReplay:
+def empty() -> TransitionReplay:
     return replays.init_transitions(ROWS, spec(S, D))
 
 
@@ -119,7 +119,7 @@ def spoil(**changes: Any) -> dict[str, Any]:
     return {**packed, **changes}
 
 
-def small_replay() -> replays.TransitionReplay:
+def small_replay() -> TransitionReplay:
     return replays.init_transitions(4, spec(3, 2))
 
 

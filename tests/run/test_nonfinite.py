@@ -21,7 +21,8 @@ from disc.algos import ALGORITHMS
 from disc.envs.evaluate import evaluate
 from disc.envs.rollout import collect
 from disc.run import log
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from disc.run.nonfinite import NonFinite
 from tests.support.compare import assert_equal_trees
 from tests.support.nonfinite import Spoil, parameters_at, spoiled

@@ -16,7 +16,7 @@ import pytest
 
 from disc import DiscError, resume
 from disc.run import log
-from disc.run.agent import AGENTS
+from disc.run.agents import AGENTS
 from tests.support import command
 from tests.support import environments as probes
 from tests.support.compare import assert_equal_trees

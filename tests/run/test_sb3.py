@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from disc import DISC, PPO, SAC, DiscError
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from disc.run.sb3 import RENAMED
 from tests.support.environments import wide
 from tests.support.small import small

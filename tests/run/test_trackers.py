@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 
 from disc import DiscError, resume
 from disc.run import log, trackers
-from disc.run.agent import AGENTS
+from disc.run.agents import AGENTS
 from tests.support import environments as probes
 from tests.support.command import run
 from tests.support.small import PPO

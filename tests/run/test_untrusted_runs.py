@@ -18,9 +18,10 @@ import disc
 from disc import ACKTR, DISC, PPO, SAC, SQL, TRPO, DiscError, TrustPCL, host, storage
 from disc.cli import main
 from disc.envs.factory import Maker
-from disc.run import checkpoint, directory
+from disc.run import checkpoint
 from disc.run import log as run_log
 from disc.run.agent import Agent
+from disc.run.config import read_config
 from disc.study import sweep
 from disc.study.local import LocalJob
 from disc.study.spec import Arm, Cell
@@ -237,7 +238,7 @@ def test_named_pipes_raise_instead_of_blocking(run: Path) -> None:
     (run / "config.json").unlink()
     os.mkfifo(run / "config.json")
     with pytest.raises(DiscError, match="not a regular file"):
-        directory.read_config(run)
+        read_config(run)
 
 
 # Checkpoints

@@ -11,9 +11,10 @@ import pytest
 
 import disc
 from disc import DDPG, PPO, SAC, DiscError
-from disc.cli import train
+from disc.cli.options import with_options
 from disc.run import log
-from disc.run.agent import AGENTS, Agent
+from disc.run.agent import Agent
+from disc.run.agents import AGENTS
 from faults.outcome import differences
 from tests.support import studies
 from tests.support.small import QUIET, SMALL, small
@@ -169,7 +170,7 @@ def parsed(*words: str) -> Any:
     """The config that the command line chooses."""
     import tyro
 
-    command: Any = tyro.cli(train.with_options(list(words)), args=list(words))
+    command: Any = tyro.cli(with_options(list(words)), args=list(words))
     return command.config.for_task(command.run.env)
 
 

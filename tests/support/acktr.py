@@ -10,7 +10,7 @@ import numpy as np
 from disc.algos import acktr
 from disc.learning import networks
 from disc.learning.distribution import GaussianPolicy
-from disc.learning.minibatch import Rows
+from disc.learning.types import Rows
 from tests.support.networks import perceptron
 
 S, H, D, N = 2, 3, 2, 40

@@ -10,8 +10,8 @@ import numpy as np
 from disc.algos import ddpg
 from disc.algos.ddpg import Config, Learned, State
 from disc.learning import off_policy
-from disc.learning.normalize import Moments
 from disc.learning.off_policy import Targets
+from disc.learning.types import Moments
 from tests.support.networks import layers
 from tests.support.transitions import SPEC, D, S, rollout
 

@@ -12,7 +12,7 @@ from disc.algos import sac
 from disc.learning import off_policy
 from disc.learning import replay as replays
 from disc.learning.off_policy import Bounds
-from disc.learning.replay import TransitionReplay
+from disc.learning.types import TransitionReplay
 from disc.types import Rollout, Spec
 from tests.support.rollouts import rollout_of
 

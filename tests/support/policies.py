@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from disc.envs.pool import describe
+from disc.envs.spaces import describe
 from disc.learning.distribution import CategoricalPolicy
 from disc.learning.networks import Linear, NormalizedLinear
 from disc.policy.policies import Categorical, Deterministic, Policy, Sampler, Squashed

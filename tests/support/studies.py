@@ -15,7 +15,7 @@ from typing import Any
 import tyro
 
 from disc.algos import ALGORITHMS
-from disc.cli import train
+from disc.cli.options import parse_values, with_options
 from disc.learning.config import make_config
 from disc.study import spec, sweep
 from disc.study.spec import Cell, Experiment
@@ -109,7 +109,7 @@ def assert_understood(cell: Cell) -> None:
     """The real command line parses a cell's command to the cell's run."""
     words = cell.command(Path("some where"))
     assert words[0] == "train"
-    command: Any = tyro.cli(train.with_options(words[1:]), args=words[1:])
+    command: Any = tyro.cli(with_options(words[1:]), args=words[1:])
     run = command.run
     assert (run.env, run.algo, run.seed) == (cell.task, cell.arm.algorithm, cell.seed)
     plan = (run.steps, run.eval_every, run.eval_episodes, run.checkpoint_every)
@@ -118,7 +118,7 @@ def assert_understood(cell: Cell) -> None:
     assert (run.out, run.threads) == (Path("some where") / cell.path, 1)
     assert (run.video, run.check) == (False, False)
     assert run.num_envs == cell.arm.num_envs
-    kwargs = train.parse_values(run.env_kwargs)
+    kwargs = parse_values(run.env_kwargs)
     assert kwargs == cell.arm.env_kwargs
     algorithm = ALGORITHMS[cell.arm.algorithm]
     assert command.config == make_config(algorithm, cell.options, cell.arm.preset)

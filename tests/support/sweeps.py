@@ -14,7 +14,7 @@ import numpy as np
 
 from disc import report
 from disc.algos import ALGORITHMS
-from disc.envs.pool import Maker
+from disc.envs.factory import Maker
 from disc.learning.config import make_config
 from disc.report import markup
 from disc.study.spec import Arm, Cell, Experiment, Figure

@@ -15,7 +15,7 @@ from disc.algos.trust_pcl import Config, Pair
 from disc.learning import networks
 from disc.learning.distribution import GaussianPolicy
 from disc.learning.networks import Linear
-from disc.learning.replay import ChunkReplay
+from disc.learning.types import ChunkReplay
 from tests.support.networks import perceptron
 from tests.support.rollouts import spec
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from disc._version import __version__
-from disc.formats import check
+from disc.policy.formats import check
 from disc.policy.policies import (
     LAYER_NORM_EPSILON,
     LOG_STD_RANGE,
@@ -31,7 +31,7 @@ OPSET, IR_VERSION = 17, 8
 
 
 def render(policy: Policy, sampled: bool, facts: dict[str, Any]) -> bytes:
-    """The file's content, after a comparison with numpy; see `disc.formats.export.export`.
+    """The file's content, after a comparison with numpy; see `disc.policy.formats.export.export`.
 
     Raises:
         DiscError: the package is missing, or the model's actions differ from numpy's.

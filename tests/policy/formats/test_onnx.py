@@ -14,10 +14,10 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from disc import DiscError
-from disc.formats import check
-from disc.formats import onnx as model
-from disc.formats.export import export
 from disc.policy import file
+from disc.policy.formats import check
+from disc.policy.formats import onnx as model
+from disc.policy.formats.export import export
 from disc.policy.policies import Categorical
 from tests.support.exports import SAMPLES, every_policy, policy_file
 

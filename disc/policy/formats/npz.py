@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from disc.formats import check
+from disc.policy.formats import check
 from disc.policy.policies import Deterministic, Policy
 
 
 def render(policy: Policy, sampled: bool, facts: dict[str, Any]) -> bytes:
-    """The file's content; see `disc.formats.export.export`."""
+    """The file's content; see `disc.policy.formats.export.export`."""
     groups = {"weight": policy.weights, "bias": policy.biases}
     if isinstance(policy, Deterministic):
         groups |= {"scale": policy.scales, "shift": policy.shifts}

@@ -16,15 +16,15 @@ import pytest
 
 import disc
 from benchmarks import acting
-from disc.formats import check
-from disc.formats.export import FORMATS
 from disc.policy import file
+from disc.policy.formats import check
+from disc.policy.formats.export import FORMATS
 from tests.support import policies
 from tests.support.command import run
 from tests.support.compilers import build, every_compiler
 from tests.support.exports import SAMPLES, every_policy, policy_file
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PENDULUM = SAMPLES / "inverted-pendulum"
 PAGE = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
 every_format = pytest.mark.parametrize("suffix", list(FORMATS))

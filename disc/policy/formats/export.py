@@ -11,8 +11,8 @@ import numpy as np
 
 from disc import storage
 from disc._version import __version__
-from disc.formats import c, npz, onnx
 from disc.policy import file
+from disc.policy.formats import c, npz, onnx
 from disc.policy.policies import Categorical, Policy
 from disc.types import DiscError, Floats
 

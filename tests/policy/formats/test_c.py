@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from disc import DiscError
-from disc.formats import c, check
-from disc.formats.export import export
 from disc.policy import file
+from disc.policy.formats import c, check
+from disc.policy.formats.export import export
 from disc.policy.policies import Categorical
 from tests.support import policies
 from tests.support.compilers import build, every_compiler

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from disc._version import __version__
-from disc.formats import check
+from disc.policy.formats import check
 from disc.policy.policies import (
     LAYER_NORM_EPSILON,
     LOG_STD_RANGE,
@@ -121,7 +121,7 @@ int main(void)
 
 
 def render(policy: Policy, sampled: bool, facts: dict[str, Any]) -> bytes:
-    """The file's content; see `disc.formats.export.export`."""
+    """The file's content; see `disc.policy.formats.export.export`."""
     parts = [_comment(policy, sampled, facts), _sizes(policy, sampled), *_arrays(policy, sampled)]
     parts += [*_helpers(policy), _act(policy, sampled), *_self_test(policy, sampled), "#endif\n"]
     return "\n".join(parts).encode("ascii")
