@@ -88,8 +88,7 @@ def step(env: gym.Env[Any, Any], action: Any, layout: Layout) -> tuple[Any, floa
         if not layout.plain:
             observation = layout.flatten(observation)
         x = observation if type(observation) is np.ndarray else np.asarray(observation)
-        if type(reward) is not float:
-            reward = number(reward)
+        reward = float(reward) if isinstance(reward, float) else number(reward)  # np.float64 is one
         fits = x.shape == layout.shape or x.size == layout.size
         if fits and x.dtype.kind in "fiub" and abs(reward) <= FLOAT_MAX:
             return observation, reward, bool(terminated), bool(truncated)

@@ -267,7 +267,7 @@ class Gaussian(Policy):
 
     def __call__(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """Action and mean for one observation (S,) and standard normal noise (D,)."""
-        mean = self.mean(observation)
+        mean = self._tanh_network(observation)
         return mean + self.std * noise, mean
 
     def check(self, inputs: int = 0) -> None:
