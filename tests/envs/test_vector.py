@@ -14,9 +14,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import disc
 from disc import PPO, SAC, DiscError
+from disc.envs import contract
 from disc.envs.factory import Maker
 from disc.envs.pool import Environments
 from disc.envs.rollout import collect
+from disc.policy.layout import Layout
 from disc.types import Rollout
 from faults.outcome import differences
 from tests.support import environments as probes
@@ -190,3 +192,40 @@ def test_faults_of_a_vector_name_the_step(fault: str, says: str) -> None:
     source = vector(partial(probes.Bad, fault, 13), partial(probes.Bad, "none"))
     with pytest.raises(DiscError, match=f"^SyncVectorEnv: .*{says}"):
         gathered(source, 1, 32)
+
+
+RIGHT = (np.zeros((2, 3), np.float32), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {})
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("the motor is on fire")
+
+
+@pytest.mark.parametrize(
+    ("reset", "says"),
+    [
+        (fails, "raised (RuntimeError: the motor is on fire)"),
+        (lambda **_: RIGHT[0], "but (observations, info) is needed"),
+        (lambda **_: (RIGHT[0][:1], {}), "shape (1, 3)"),
+    ],
+)
+def test_bad_resets_of_a_vector_are_reported(reset: Any, says: str) -> None:
+    with pytest.raises(contract.BadReset) as raised:
+        contract.reset_vector(SimpleNamespace(num_envs=2, reset=reset), Layout.box((3,)), 0, {})
+    assert says in raised.value.at("at step 7")
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        (fails, "raised at step 7 (RuntimeError: the motor is on fire)"),
+        (lambda _: RIGHT[:4], "but five are needed"),
+        (lambda _: (RIGHT[0], [0.0, np.nan], *RIGHT[2:]), "in environment 1"),
+        (lambda _: (*RIGHT[:2], [False, np.zeros(2)], *RIGHT[3:]), "not True or False"),
+        (lambda _: (*RIGHT[:2], None, *RIGHT[3:]), "is not 2 of observation, reward"),
+    ],
+)
+def test_bad_steps_of_a_vector_are_reported(step: Any, says: str) -> None:
+    with pytest.raises(contract.Misbehaved) as raised:
+        contract.step_vector(SimpleNamespace(num_envs=2, step=step), None, Layout.box((3,)))
+    assert says in raised.value.at("at step 7")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from disc import report
-from disc.report import markup, svg
+from disc.report import markup, svg, tuning
 from disc.study.spec import Figure
 from tests.support import sweeps
 from tests.support.sweeps import written
@@ -106,3 +106,11 @@ def test_colours_have_enough_contrast(scheme: int) -> None:
     assert len(curves) == svg.COLORS
     for name in curves:
         assert contrast(colors[name], colors["ground"]) >= 4.5, name
+
+
+def test_importance_bars_are_proportional_and_named() -> None:
+    drawn = str(tuning.bars({"learning_rate": 0.6, "horizon": 0.3, "gamma": 0.0}))
+    widths = [float(x) for x in re.findall(r'<rect[^>]* width="([\d.]+)"', drawn)]
+    assert widths[1] == pytest.approx(0.5 * widths[0], abs=0.1)
+    assert widths[2] == 1.0  # still visible
+    assert [x in drawn for x in ("learning_rate", "horizon", "gamma", "0.60")] == [True] * 4
