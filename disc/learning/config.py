@@ -6,7 +6,8 @@ A field's docstring is its help text, and gives the source of the default in bra
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from functools import cache
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from disc.learning.algorithm import Algorithm
 from disc.options import LARGEST, Checker, convert, convert_fields
@@ -104,9 +105,17 @@ class CommonConfig:
 
     def compiled(self) -> Self:
         """The config as compiled programs see it: other options do not recompile them."""
-        names = self.host_only
-        defaults: dict[str, Any] = {x.name: x.default for x in fields(self) if x.name in names}
-        return replace(self, **defaults)
+        return _compiled(self)
+
+
+Options = TypeVar("Options", bound=CommonConfig)
+
+
+@cache
+def _compiled(config: Options) -> Options:
+    names = config.host_only
+    defaults: dict[str, Any] = {x.name: x.default for x in fields(config) if x.name in names}
+    return replace(config, **defaults)
 
 
 @dataclass(frozen=True)
