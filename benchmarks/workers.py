@@ -267,8 +267,8 @@ def cells(task: dict[str, Any]) -> dict[str, Any]:
     name, steps = "InvertedPendulum-v5", {"InvertedPendulum-v5": 128}
     arm = Arm("PPO", "ppo", {"horizon": 64, "gradient_steps": 2})
     seeds = tuple(range(task["cells"] + 1))
-    shape = (name, name, (arm,), (name,), seeds, steps, steps)
-    pattern, *rest = Experiment(*shape, eval_every=0).cells()
+    shape = (name, name, (arm,), (name,), seeds, steps, steps, {name: 0})
+    pattern, *rest = Experiment(*shape).cells()
     with tempfile.TemporaryDirectory() as folder:
         source, root = Path(folder, "pattern"), Path(folder, "sweep")
         command = [sys.executable, "-m", "disc", *pattern.command(source)]

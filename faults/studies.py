@@ -60,11 +60,11 @@ def lines(
 def study() -> Experiment:
     """A valid experiment."""
     arms = (Arm("DISC", "disc"), Arm("SAC", "sac", {"tau": 0.01}))
-    steps = {"hopper": 20_000}
+    steps, every = {"hopper": 20_000}, {"hopper": 4_000}
     figures = (Figure("Curves"), Figure("Others", ("is/batches",), line=1.0, together=True))
     paper = {"DISC": {"hopper": [3.0, 1.0]}}
     more: dict[str, Any] = {"figures": figures, "paper": paper, "note": "of nothing"}
-    return Experiment("study", "A study", arms, ("hopper",), (0,), steps, steps, **more)
+    return Experiment("study", "A study", arms, ("hopper",), (0,), steps, steps, every, **more)
 
 
 def make(root: Path) -> Path:

@@ -23,8 +23,8 @@ WINDOW = 10  # evaluations averaged for each point of a curve
 def markdown(study: Study) -> str:
     """One line per task and arm with finished runs."""
     lines = [
-        "| task | algorithm | seeds | paper | ours | 95 % interval | last ten | area | |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---|",
+        "| task | algorithm | seeds | every | paper | ours | 95 % interval | last ten | area | |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in tables.rows(study):
         if row.ours is None or not row.group.finished:
@@ -33,7 +33,8 @@ def markdown(study: Study) -> str:
         spread = f" ± {row.ours.spread:,.0f}" if row.seeds > 1 else ""
         interval = " to ".join(f"{x:,.0f}" for x in row.interval) if row.interval else "–"
         ours = f"{row.ours.value:,.0f}{spread}"
-        cells = (f"{row.seeds}", paper, ours, interval, f"{row.final:,.0f}", f"{row.area:,.0f}")
+        numbers = (f"{row.final:,.0f}", f"{row.area:,.0f}")
+        cells = (f"{row.seeds}", row.group.eval_every, paper, ours, interval, *numbers)
         judged = tables.verdict(row).text
         if row.group.reused_nothing:
             judged += f"; {tables.REUSED_NOTHING}"

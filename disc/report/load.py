@@ -39,6 +39,11 @@ class Run(NamedTuple):
         return int(self.config["plan"]["steps"])
 
     @property
+    def eval_every(self) -> int:
+        """Planned steps between evaluations."""
+        return int(self.config["plan"]["eval_every"])
+
+    @property
     def stopped_early(self) -> bool:
         """Whether a limit on its evaluations ended it."""
         return stopped_early(self.config)
@@ -89,7 +94,12 @@ def read(root: Path, path: Path, metrics: Iterable[str]) -> Run:
         seconds = max(row.get("time/elapsed", 0.0) for row in rows)
         known = {name: curve for name, curve in curves.items() if len(curve[0])}
         run = Run(path, config, known, int(steps[-1]), seconds, record.stat().st_mtime)
-        _ = run.planned, run.versions("mujoco"), {**config["env_kwargs"], **config["config"]}
+        _ = (
+            run.planned,
+            run.eval_every,
+            run.versions("mujoco"),
+            {**config["env_kwargs"], **config["config"]},
+        )
         _ = config["env_name"] + config["algorithm"], datetime.fromtimestamp(run.written)
         return run
     except DiscError as error:
@@ -191,6 +201,12 @@ class Group:
             for run in self.runs
             if metric in run.curves
         ]
+
+    @property
+    def eval_every(self) -> str:
+        """Steps between evaluations of its runs."""
+        found = sorted({run.eval_every for run in self.runs})
+        return ", ".join(f"{steps:,}" for steps in found)
 
     @property
     def reused_nothing(self) -> bool:
@@ -365,5 +381,6 @@ def _loose(root: Path, there: Collection[Run]) -> Study:
     }
     title = f"All runs in {root.absolute().name}"
     figures = (Figure("Learning curves"),)
-    plain = Experiment("runs", title, tuple(arms.values()), tasks, (), steps, {}, figures=figures)
+    labelled = tuple(arms.values())
+    plain = Experiment("runs", title, labelled, tasks, (), steps, {}, {}, figures=figures)
     return Study(plain, groups, [])

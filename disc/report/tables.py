@@ -123,7 +123,7 @@ def main_table(study: Study) -> Html:
     found, paper = rows(study), bool(study.experiment.paper)
     columns = [Column("task"), Column("arm"), Column("verdict" if paper else "state", "verdict")]
     columns += numeric("ours", *(["paper"] if paper else []), "95 % interval", "last ten", "area")
-    columns += numeric("seeds", "steps", "best at")
+    columns += numeric("seeds", "steps", "evaluated every", "best at")
     caption = captioned(study, "Max average return, ± standard deviation over seeds")
     shown = table(caption, columns, [_cells(row, paper) for row in found])
     return join([tag("p", tally(found)) if paper else "", shown, note(_explained(paper))])
@@ -155,6 +155,7 @@ def _cells(row: Row, paper: bool) -> list[object]:
         *ours[1:3],
         TableCell(f"{row.seeds}{planned}", row.seeds),
         steps,
+        TableCell(group.eval_every, group.eval_every) if row.ours else NOTHING,
         ours[3],
     ]
 
@@ -169,12 +170,13 @@ def tally(found: list[Row]) -> str:
 
 def _explained(paper: bool) -> str:
     how = (
-        "Max average return: the mean over seeds of the evaluations on a grid of 4,000 steps, "
-        "without smoothing and without the first 20 points (a fifth of a short run); then the "
-        "maximum over time, which is at the step in the last column. ± is the standard deviation "
-        "over seeds at that step, and the interval is a bootstrap of the mean over seeds. A "
-        "maximum over time favours arms with few seeds; the mean of the last ten evaluations and "
-        "the area under the curve (as a mean height) do not. An arm that reused no batch is in "
+        "Max average return: the mean over seeds of each run's last evaluation until a point of a "
+        "grid of 4,000 steps, without smoothing and without the first 20 points (a fifth of a "
+        "short run); then the maximum over time, which is at the step in the last column. ± is "
+        "the standard deviation over seeds at that step, and the interval is a bootstrap of the "
+        "mean over seeds. A maximum over time favours arms with few seeds, and rarer evaluations "
+        "can only lower it; the mean of the last ten evaluations and the area under the curve (as "
+        "a mean height) do not depend on the number of seeds. An arm that reused no batch is in "
         "effect the same algorithm without a replay."
     )
     if not paper:

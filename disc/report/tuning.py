@@ -90,7 +90,8 @@ def summary(outcome: TuningOutcome) -> str:
         f"{arm.algorithm} (preset {arm.preset}) on {tuning.task}, {tuning.steps:,} steps per run. "
         f"{several(len(ended), 'trial')} on the seeds {seeds}: {counts}. Fresh seeds: {again}. "
         f"A score is the mean of the last {several(tuning.last, 'evaluation')} of "
-        f"{several(plan.eval_episodes, 'episode')}, one every {plan.eval_every:,} steps."
+        f"{several(plan.eval_episodes, 'episode')}, one every "
+        f"{plan.eval_every[tuning.task]:,} steps."
     )
 
 

@@ -185,7 +185,7 @@ class TuningOutcome:
             "tasks": [tuning.task],
             "seeds": list(tuning.fresh),
             "steps": tuning.steps,
-            "eval_every": plan.eval_every,
+            "eval_every": plan.eval_every[tuning.task],
             "eval_episodes": plan.eval_episodes,
             "checkpoint_every": plan.checkpoint_every,
         }

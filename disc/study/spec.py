@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self, get_origin
 from disc import storage
 from disc.algos import ALGORITHMS
 from disc.envs.factory import Maker
-from disc.envs.tasks import TASKS
+from disc.envs.tasks import GRID, TASKS
 from disc.learning.config import DEFAULT_PRESET, OLD_PRESET, Preset, make_config
 from disc.options import Checker, convert, count, kinds
 from disc.run.training import CHECKPOINT_EVERY, DEFAULT_TRACK, PLANNED, BestBy, Plan, Track
@@ -31,6 +31,7 @@ ARMS = 1_000
 LONGEST = 255  # maximum bytes of a directory's name
 WIDEST = 10_000  # maximum points of a trailing mean
 LIMITS = ("best", "stop_at", "patience")
+PER_TASK = ("steps", "anneal_steps", "eval_every", "stop_at")  # entries by task
 
 
 class Arm(NamedTuple):
@@ -163,7 +164,7 @@ class Experiment:
     seeds: tuple[int, ...]
     steps: dict[str, int]  # of each task
     anneal_steps: dict[str, int]  # over which the learning rate anneals
-    eval_every: int = 4_000  # the grid of the paper's tables
+    eval_every: dict[str, int]  # of each task
     eval_episodes: int = 10
     checkpoint_every: int = CHECKPOINT_EVERY
     best: BestBy = "mean"
@@ -181,7 +182,7 @@ class Experiment:
         """Raise a `DiscError` that names the first entry that is invalid."""
         for name in ("name", "title", "best", "table", "note", "scale"):
             convert(name, getattr(self, name), kinds(Experiment)[name])
-        for name in ("eval_every", "eval_episodes", "checkpoint_every", "patience"):
+        for name in ("eval_episodes", "checkpoint_every", "patience"):
             count(name, getattr(self, name))
         Checker(self)("scale", 0.0 < self.scale <= 1.0, "above 0 and at most 1")
         if self.cut is not None:
@@ -201,7 +202,7 @@ class Experiment:
         whole = self._scaled(self.steps[task])
         steps = min(whole, self.cut or whole)
         anneal = self._scaled(arm.options.get("anneal_steps", self.anneal_steps[task]))
-        every = self.eval_every
+        every = self.eval_every[task]
         if every:
             evaluations = max(1, min(FEWEST_EVALUATIONS, self.steps[task] // every))
             every = max(1, min(every, whole // evaluations))
@@ -355,6 +356,7 @@ def _experiment(name: str, contents: dict[str, Any], arms: Sequence[Arm]) -> Exp
         raise DiscError('has no tasks; add a list, such as tasks = ["hopper"].')
     tasks = check_list("tasks", contents["tasks"])
     steps = _by_task(contents, "steps", tasks, {n: task.steps for n, task in TASKS.items()})
+    every = dict.fromkeys(tasks, GRID) | {n: task.eval_every for n, task in TASKS.items()}
     seeds = check_list("seeds", contents.get("seeds", list(range(5))), partial(count, "seed"))
     figures = tuple(map(_figure, _tables(contents, "figures"))) or (Figure("Learning curves"),)
     special = {
@@ -363,6 +365,7 @@ def _experiment(name: str, contents: dict[str, Any], arms: Sequence[Arm]) -> Exp
         "seeds": seeds,
         "steps": steps,
         "anneal_steps": _by_task(contents, "anneal_steps", tasks, steps),
+        "eval_every": _by_task(contents, "eval_every", tasks, every),
         "stop_at": _stop_at(contents.get("stop_at", {}), tasks),
         "figures": figures,
         "paper": _paper(contents.get("paper", {})),
@@ -408,7 +411,7 @@ def _check_names(found: Experiment) -> None:
             if label not in labels:
                 raise DiscError(f"{where} has the unknown arm {label!r}; use {listed(labels)}.")
     by_task = [(f"paper.{label}", list(numbers)) for label, numbers in found.paper.items()]
-    by_task += [(key, list(getattr(found, key))) for key in ("steps", "anneal_steps", "stop_at")]
+    by_task += [(key, list(getattr(found, key))) for key in PER_TASK]
     for where, names in by_task:
         for task in names:
             if task not in found.tasks:

@@ -148,7 +148,7 @@ def _tuning(name: str, contents: dict[str, Any]) -> Tuning:
         seeds=seeds,
         steps={task: steps},
         anneal_steps={task: steps},
-        eval_every=counts["eval_every"],
+        eval_every={task: counts["eval_every"]},
         eval_episodes=counts["eval_episodes"],
         checkpoint_every=counts["checkpoint_every"],
     )

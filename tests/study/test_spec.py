@@ -37,7 +37,7 @@ def test_paper_experiment_is_complete(name: str) -> None:
         assert cell.steps == TASKS[cell.task].steps
         assert cell.anneal_steps == (5_000_000 if cell.task == "ant" else cell.steps)
         plan = (cell.eval_every, cell.eval_episodes, cell.checkpoint_every)
-        assert plan == (4_000, 10, 100_000)
+        assert plan == (TASKS[cell.task].eval_every, 10, 100_000)
     assert not found.shortened
     assert from_json(found.as_json(), Path("x.json")) == found
 
@@ -109,6 +109,18 @@ def test_commands_with_any_options_parse_to_the_same_runs(tmp_path: Path) -> Non
         assert_understood(cell)
     assert {cell.eval_every for cell in found.cells()} == {0}
     assert from_json(found.as_json(), Path("x.json")) == found
+
+
+def test_evaluations_may_be_rarer_on_some_tasks(tmp_path: Path) -> None:
+    plan = {"tasks": ["hopper", "ant", "humanoid"], "steps": 1_000_000}
+    defaults = study(tmp_path, **plan)
+    assert [cell.eval_every for cell in defaults.cells()] == [4_000, 20_000, 50_000]
+    one = study(tmp_path, **plan, eval_every={"ant": 7})
+    assert [cell.eval_every for cell in one.cells()] == [4_000, 7, 50_000]
+    assert {cell.eval_every for cell in study(tmp_path, **plan, eval_every=9).cells()} == {9}
+    older = json.loads(defaults.as_json()) | {"eval_every": 4_000}  # one number for all tasks
+    found = from_json(json.dumps(older), Path("x.json"))
+    assert {cell.eval_every for cell in found.cells()} == {4_000}
 
 
 def test_limits_of_a_study_are_those_of_its_runs(tmp_path: Path) -> None:
@@ -199,7 +211,7 @@ def test_scaling_shortens_everything_and_cutting_only_the_run(tmp_path: Path) ->
     ant = spec.find("table1").narrowed(tasks=["ant"], algos=["DISC"], seeds=[0])
     short, cut = replace(ant, scale=0.01).cells()[0], replace(ant, cut=30_000).cells()[0]
     assert (short.steps, short.anneal_steps, short.eval_every) == (30_000, 50_000, 1_200)
-    assert (cut.steps, cut.anneal_steps, cut.eval_every) == (30_000, 5_000_000, 4_000)
+    assert (cut.steps, cut.anneal_steps, cut.eval_every) == (30_000, 5_000_000, 20_000)
     assert replace(ant, scale=0.01).shortened == "runs shortened to 0.01 of their length"
     assert replace(ant, cut=30_000).shortened == "runs cut at 30,000 steps"
     assert replace(ant, cut=3_000_000).shortened == ""  # their full length
@@ -291,6 +303,7 @@ def test_directory_clashes_and_dates_raise(tmp_path: Path) -> None:
         ("seeds", [0, "1"], "seed must be a whole number"),
         ("seeds", [1, 1], "seeds has 1 twice"),
         ("eval_every", -1, "eval_every must be"),
+        ("eval_every", {"ant": 5}, "has 'ant', which is not one of the tasks"),
         ("eval_episodes", "10", "eval_episodes must be"),
         ("checkpoint_every", {"a": 1}, "checkpoint_every must be"),
         ("patience", -1, "patience must be"),

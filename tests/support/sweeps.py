@@ -39,6 +39,7 @@ def experiment(**changes: Any) -> Experiment:
     }
     steps = given.pop("steps", 100_000)
     given["steps"] = given["anneal_steps"] = dict.fromkeys(given["tasks"], steps)
+    given.setdefault("eval_every", dict.fromkeys(given["tasks"], 4_000))
     return Experiment(**given)
 
 
