@@ -61,13 +61,13 @@ class Judge:
 
     def __call__(self, updated: Any) -> tuple[float, float]:
         """The gain and J_IS of an updated policy."""
-        log_rho = _log_ratio(updated, self.policy, self.observation, self.action)
+        log_rho = log_ratio(updated, self.policy, self.observation, self.action)
         gain = jnp.mean((importance.ratio(log_rho) - 1.0) * self.advantage)
         return float(gain), float(0.5 * jnp.mean(jnp.square(log_rho)))
 
 
 @jax.jit
-def _log_ratio(updated: Any, policy: Any, observation: jax.Array, action: jax.Array) -> jax.Array:
+def log_ratio(updated: Any, policy: Any, observation: jax.Array, action: jax.Array) -> jax.Array:
     """The joint log-ratio log π'/π of each row, (T,)."""
     before = policy.output(observation)
     return importance.joint(
@@ -137,39 +137,46 @@ def _descend(
     return jax.lax.scan(step, learner, minibatches)[0]
 
 
-def measure(cells: list[Cell], at: list[int], count: int) -> Iterator[dict[str, Any]]:
-    """Train the first cell, and measure the updates of all cells at some of its iterations."""
-    first = cells[0]
-    with Console(stderr=True).status(f"{first.task}, seed {first.seed}"):
-        algorithm: Any = ALGORITHMS[first.arm.algorithm]
+def train(cell: Cell, iterations: int) -> Iterator[tuple[Training, Any]]:
+    """Train a cell, without evaluations and files; yields the state before every update."""
+    with Console(stderr=True).status(f"{cell.task}, {cell.arm.label}, seed {cell.seed}"):
+        algorithm: Any = ALGORITHMS[cell.arm.algorithm]
         training = Training.create(
             algorithm,
-            first.task,
-            seed=first.seed,
+            cell.task,
+            seed=cell.seed,
             num_envs=1,
             threads=1,
-            env_kwargs=first.arm.env_kwargs,
-            preset=first.arm.preset,
-            options=first.options,
+            env_kwargs=cell.arm.env_kwargs,
+            preset=cell.arm.preset,
+            options=cell.options,
         )
-        configs = [cell.config(cell.options, cell.arm.preset) for cell in cells]
-        config, env = configs[0], training.env
+        config, env = cell.config(cell.options, cell.arm.preset), training.env
         env.reset(training.seed, 0)
-        for iteration in range(1, max(at) + 1):
+        for _ in range(iterations):
             explore = partial(algorithm.explore, config, env.spec)
             rollout = collect(env, explore, training.state, config.horizon)
             state = algorithm.observe(config, training.state, rollout)
-            if iteration in at:
-                judged = judge(training, state, count)
-                for cell, own in zip(cells, configs, strict=True):
-                    found = [_update(algorithm, own, state, judged, i) for i in range(DRAWS)]
-                    gain, j_is, batches = np.mean(found, axis=0)
-                    efficiency = np.mean([g / np.sqrt(2.0 * j) for g, j, _ in found])
-                    named = (cell.task, cell.seed, iteration, cell.arm.label)
-                    values = (*named, gain, j_is, efficiency, batches)
-                    yield dict(zip(COLUMNS, values, strict=True))
+            yield training, state
             training.state, _ = algorithm.update(config, state, 1)
         env.close()
+
+
+def measure(cells: list[Cell], at: list[int], count: int) -> Iterator[dict[str, Any]]:
+    """Train the first cell, and measure the updates of all cells at some of its iterations."""
+    algorithm: Any = ALGORITHMS[cells[0].arm.algorithm]
+    configs = [cell.config(cell.options, cell.arm.preset) for cell in cells]
+    for iteration, (training, state) in enumerate(train(cells[0], max(at)), 1):
+        if iteration not in at:
+            continue
+        judged = judge(training, state, count)
+        for cell, own in zip(cells, configs, strict=True):
+            found = [_update(algorithm, own, state, judged, i) for i in range(DRAWS)]
+            gain, j_is, batches = np.mean(found, axis=0)
+            efficiency = np.mean([g / np.sqrt(2.0 * j) for g, j, _ in found])
+            named = (cell.task, cell.seed, iteration, cell.arm.label)
+            values = (*named, gain, j_is, efficiency, batches)
+            yield dict(zip(COLUMNS, values, strict=True))
 
 
 def check_algorithm(study: Experiment) -> None:
