@@ -1,11 +1,13 @@
 """`python -m tools.headline DIR`: a sweep's table as Markdown, and its learning curves.
 
 For each experiment with a table in the directory, writes NAME.md and NAME.png next to its
-NAME.json; missing runs are left out.
+NAME.json; missing runs are left out. With `--pages`, the table of Table 1 also replaces that of
+Markdown pages, between `<!-- table1 -->` and `<!-- /table1 -->`.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -15,9 +17,10 @@ from disc.report import load, tables
 from disc.report.load import Study
 from disc.report.plots import COLORS, dress, panels, save
 from disc.types import DiscError
-from tools import figures
+from tools import figures, pages
 
 WINDOW = 10  # evaluations averaged for each point of a curve
+TABLE = "table1"  # the one in pages
 
 
 def markdown(study: Study) -> str:
@@ -88,12 +91,20 @@ def write(directory: Path) -> list[Path]:
 
 def main() -> None:
     """Write the files and print their names."""
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit("usage: python -m tools.headline DIRECTORY-OF-A-SWEEP")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="python -m tools.headline",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("sweep", type=Path, help="the directory of a sweep")
+    parser.add_argument("--pages", type=Path, nargs="+", default=[], help="Markdown pages")
+    options = parser.parse_args()
     try:
-        for path in write(Path(sys.argv[1])):
+        for path in write(options.sweep):
             sys.stdout.write(f"{path}\n")
-    except DiscError as error:
+        for page in options.pages:
+            pages.replace(page, TABLE, storage.read_text(options.sweep / f"{TABLE}.md"))
+    except (DiscError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)
 

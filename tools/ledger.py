@@ -1,0 +1,93 @@
+"""`python -m tools.ledger DIR`: what has been run of a sweep, what is missing, and what it costs.
+
+For each experiment with a table in the directory: one row per task and arm with the finished
+seeds, their commits, the missing runs and the core-hours these would take. The time of a step is
+that of the arm's runs on the task, evaluations included; where there are none, that of another arm
+on the task (marked ~). Times are of the machines that made the runs. With `--page`, the table
+replaces the lines between `<!-- ledger -->` and `<!-- /ledger -->` of a Markdown page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from disc.report import load
+from disc.report.load import Group, Study
+from disc.types import DiscError
+from tools import pages
+
+HOUR = 3600.0
+
+
+def pace(group: Group) -> float | None:
+    """Seconds per step of a group's runs, or None without any."""
+    runs = [run for run in group.everything if run.steps and run.seconds]
+    return sum(run.seconds for run in runs) / sum(run.steps for run in runs) if runs else None
+
+
+def ledger(study: Study) -> str:
+    """Markdown: one line per task and arm, and the sum of the missing core-hours."""
+    lines = [
+        "| task | algorithm | finished seeds | commits | missing runs | core-hours |",
+        "|---|---|---|---|---:|---:|",
+    ]
+    total, unknown = 0.0, 0
+    for (task, arm), group in study.groups.items():
+        others = [pace(other) for (t, _), other in study.groups.items() if t == task]
+        own, other = pace(group), next((x for x in others if x is not None), None)
+        seconds = own if own is not None else other
+        seeds = sorted(run.config["seed"] for run in group.finished)
+        missing = max(0, group.seeds - len(seeds))
+        cost = "0"
+        if missing and seconds is None:
+            cost, unknown = "?", unknown + missing
+        elif missing and seconds is not None:
+            hours = missing * group.steps * seconds / HOUR
+            total += hours
+            cost = f"{'' if own is not None else '~'}{hours:.1f}"
+        commits = sorted({str(run.config.get("commit") or "?")[:7] for run in group.finished})
+        cells = (task, arm, _listed(seeds), _listed(commits), f"{missing}", cost)
+        lines.append(f"| {' | '.join(cells)} |")
+    done = sum(bool(group.finished) for group in study.groups.values())
+    several = sum(len(group.finished) > 1 for group in study.groups.values())
+    lines += [
+        "",
+        f"{done} of {len(study.groups)} cells have a finished run, {several} two or more. The "
+        f"missing runs would take {total:,.0f} core-hours"
+        + (f", and {unknown} more are of tasks without any run." if unknown else "."),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(entries: list[int] | list[str]) -> str:
+    return ", ".join(map(str, entries)) or "–"
+
+
+def main() -> None:
+    """Print the table, or write it to a page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="python -m tools.ledger",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("sweep", type=Path, help="the directory of a sweep")
+    parser.add_argument("--page", type=Path, help="a Markdown page to update")
+    options = parser.parse_args()
+    try:
+        studies = [study for study in load.load(options.sweep).studies if study.experiment.table]
+        if not studies:
+            raise DiscError(f"{options.sweep}: contains no experiment with a table.")
+        text = "\n".join(map(ledger, studies))
+        if options.page:
+            pages.replace(options.page, "ledger", text)
+        else:
+            sys.stdout.write(text)
+    except (DiscError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
