@@ -37,7 +37,7 @@ def markdown(study: Study) -> str:
         interval = " to ".join(f"{x:,.0f}" for x in row.interval) if row.interval else "–"
         ours = f"{row.ours.value:,.0f}{spread}"
         numbers = (f"{row.final:,.0f}", f"{row.area:,.0f}")
-        cells = (f"{row.seeds}", row.group.eval_every, paper, ours, interval, *numbers)
+        cells = (f"{row.seeds}", tables.grids(row.group), paper, ours, interval, *numbers)
         judged = tables.verdict(row).text
         if row.group.reused_nothing:
             judged += f"; {tables.REUSED_NOTHING}"

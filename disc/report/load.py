@@ -203,10 +203,9 @@ class Group:
         ]
 
     @property
-    def eval_every(self) -> str:
-        """Steps between evaluations of its runs."""
-        found = sorted({run.eval_every for run in self.runs})
-        return ", ".join(f"{steps:,}" for steps in found)
+    def eval_every(self) -> list[int]:
+        """Steps between evaluations of its runs, without duplicates."""
+        return sorted({run.eval_every for run in self.runs})
 
     @property
     def reused_nothing(self) -> bool:

@@ -155,9 +155,14 @@ def _cells(row: Row, paper: bool) -> list[object]:
         *ours[1:3],
         TableCell(f"{row.seeds}{planned}", row.seeds),
         steps,
-        TableCell(group.eval_every, group.eval_every) if row.ours else NOTHING,
+        TableCell(grids(group), group.eval_every[0]) if row.ours else NOTHING,
         ours[3],
     ]
+
+
+def grids(group: Group) -> str:
+    """Steps between evaluations of a group's runs, as text."""
+    return ", ".join(f"{steps:,}" for steps in group.eval_every)
 
 
 def tally(found: list[Row]) -> str:
