@@ -17,7 +17,7 @@ from disc.types import DiscError
 
 MOST_MAPS = 16_000
 """With more memory maps than this, a process discards compiled programs. It is enough for about 25
-different agents, in about 0.7 GB. Linux allows 65,530 maps, beyond which XLA aborts."""
+different agents, in about 1 GB. Linux allows 65,530 maps, beyond which XLA aborts."""
 
 
 def configure_jax(threads: int) -> None:

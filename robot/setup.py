@@ -28,7 +28,7 @@ def copy_sources(package: Path) -> None:
     """Copy the sources into `src`, which an sdist contains and git ignores."""
     shutil.rmtree(HERE / "src", ignore_errors=True)
     target = HERE / "src" / "disc_policy" / "disc"
-    ignored = shutil.ignore_patterns("__pycache__", "formats")
+    ignored = shutil.ignore_patterns("__pycache__", "formats", "zoo")
     shutil.copytree(package / "policy", target / "policy", ignore=ignored)
     for name in FILES:
         shutil.copy(package / name, target)

@@ -1,8 +1,8 @@
 """`python -m tools.headline DIR`: a sweep's table as Markdown, and its learning curves.
 
 For each experiment with a table in the directory, writes NAME.md and NAME.png next to its
-NAME.json; missing runs are left out. With `--pages`, the table of Table 1 also replaces that of
-Markdown pages, between `<!-- table1 -->` and `<!-- /table1 -->`.
+NAME.json; missing runs are left out. With `--pages`, the table of Table 1 also replaces the
+one in Markdown pages, between `<!-- table1 -->` and `<!-- /table1 -->`.
 """
 
 from __future__ import annotations
@@ -100,10 +100,14 @@ def main() -> None:
     parser.add_argument("--pages", type=Path, nargs="+", default=[], help="Markdown pages")
     options = parser.parse_args()
     try:
-        for path in write(options.sweep):
+        written = write(options.sweep)
+        for path in written:
             sys.stdout.write(f"{path}\n")
+        table = options.sweep / f"{TABLE}.md"
+        if options.pages and table not in written:
+            raise DiscError(f"{options.sweep}: contains no finished run of {TABLE}.")
         for page in options.pages:
-            pages.replace(page, TABLE, storage.read_text(options.sweep / f"{TABLE}.md"))
+            pages.replace(page, TABLE, storage.read_text(table))
     except (DiscError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)

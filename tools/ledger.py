@@ -2,8 +2,9 @@
 
 For each experiment with a table in the directory: one row per task and arm with the finished
 seeds, their commits, the missing runs and the core-hours these would take. The time of a step is
-that of the arm's runs on the task, evaluations included; where there are none, that of another arm
-on the task (marked ~). Times are of the machines that made the runs. With `--page`, the table
+that of the arm's finished runs on the task, evaluations included. Where there are none, the time is
+marked ~ and is that of unfinished runs, or of another arm on the task. Times are of the machines
+that made the runs. With `--page`, the table
 replaces the lines between `<!-- ledger -->` and `<!-- /ledger -->` of a Markdown page.
 """
 
@@ -14,16 +15,16 @@ import sys
 from pathlib import Path
 
 from disc.report import load
-from disc.report.load import Group, Study
+from disc.report.load import Run, Study
 from disc.types import DiscError
 from tools import pages
 
 HOUR = 3600.0
 
 
-def pace(group: Group) -> float | None:
-    """Seconds per step of a group's runs, or None without any."""
-    runs = [run for run in group.everything if run.steps and run.seconds]
+def pace(runs: list[Run]) -> float | None:
+    """Seconds per step of some runs, or None without any."""
+    runs = [run for run in runs if run.steps and run.seconds]
     return sum(run.seconds for run in runs) / sum(run.steps for run in runs) if runs else None
 
 
@@ -35,11 +36,12 @@ def ledger(study: Study) -> str:
     ]
     total, unknown = 0.0, 0
     for (task, arm), group in study.groups.items():
-        others = [pace(other) for (t, _), other in study.groups.items() if t == task]
-        own, other = pace(group), next((x for x in others if x is not None), None)
-        seconds = own if own is not None else other
+        same = [other for (t, _), other in study.groups.items() if t == task]
+        own = pace(group.finished)
+        known = (own, pace(group.everything), *(pace(x.everything) for x in same))
+        seconds = next((x for x in known if x is not None), None)
         seeds = sorted(run.config["seed"] for run in group.finished)
-        missing = max(0, group.seeds - len(seeds))
+        missing = len(set(study.experiment.seeds) - set(seeds))
         cost = "0"
         if missing and seconds is None:
             cost, unknown = "?", unknown + missing
@@ -47,18 +49,25 @@ def ledger(study: Study) -> str:
             hours = missing * group.steps * seconds / HOUR
             total += hours
             cost = f"{'' if own is not None else '~'}{hours:.1f}"
-        commits = sorted({str(run.config.get("commit") or "?")[:7] for run in group.finished})
+        commits = sorted({text for run in group.finished for text in _commits(run)})
         cells = (task, arm, _listed(seeds), _listed(commits), f"{missing}", cost)
         lines.append(f"| {' | '.join(cells)} |")
     done = sum(bool(group.finished) for group in study.groups.values())
     several = sum(len(group.finished) > 1 for group in study.groups.values())
     lines += [
         "",
-        f"{done} of {len(study.groups)} cells have a finished run, {several} two or more. The "
-        f"missing runs would take {total:,.0f} core-hours"
-        + (f", and {unknown} more are of tasks without any run." if unknown else "."),
+        f"{done} of {len(study.groups)} pairs of task and algorithm have a finished run, {several} "
+        f"two or more. The missing runs would take {total:,.0f} core-hours."
+        + (f" {unknown} further runs are on tasks without any run." if unknown else ""),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _commits(run: Run) -> list[str]:
+    """The short commits that a run was begun and resumed at; `-dirty` marks local changes."""
+    parts = [run.config, *run.config.get("resumed", [])]
+    found = [str(part.get("commit") or "?").partition("-") for part in parts]
+    return [short[:7] + dash + dirty for short, dash, dirty in found]
 
 
 def _listed(entries: list[int] | list[str]) -> str:

@@ -71,7 +71,7 @@ def _correlation(x: jax.Array, y: jax.Array) -> jax.Array:
 def table(rows: list[dict[str, Any]], block: int) -> str:
     """Markdown: the mean slope of each arm in blocks of iterations, over all seeds."""
     last = max(row["iteration"] for row in rows)
-    starts = range(1, last + 1, block)
+    starts = range(2, last + 1, block)
     titles = " | ".join(f"{start} to {min(last, start + block - 1)}" for start in starts)
     lines = [f"| task | arm | {titles} |", f"|---|---|{'---:|' * len(starts)}"]
     for task, arm in dict.fromkeys((row["task"], row["arm"]) for row in rows):
@@ -99,6 +99,8 @@ def main() -> None:
     try:
         study: Experiment = spec.read(options.study)
         check_algorithm(study)
+        if options.iterations < 2 or options.block < 1:
+            raise DiscError("--iterations must be at least 2, and --block at least 1.")
         rows: list[dict[str, Any]] = []
         with options.out.open("x", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS)

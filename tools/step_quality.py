@@ -180,11 +180,13 @@ def measure(cells: list[Cell], at: list[int], count: int) -> Iterator[dict[str, 
 
 
 def check_algorithm(study: Experiment) -> None:
-    """Raise a `DiscError` unless all arms are of DISC, of PPO or of PPO-AMBER."""
+    """Raise a `DiscError` unless all arms are of one such algorithm, with one environment."""
     names = sorted({arm.algorithm for arm in study.arms})
     if len(names) > 1 or not issubclass(ALGORITHMS[names[0]].Config, BatchConfig):
         listed = ", ".join(names)
         raise DiscError(f"All arms must be of DISC, of PPO or of PPO-AMBER; they are of {listed}.")
+    if any(arm.num_envs > 1 for arm in study.arms):
+        raise DiscError("All arms must have one environment (num_envs = 1).")
 
 
 def _update(

@@ -103,6 +103,11 @@ class Cell:
         own = {"anneal_steps": self.anneal_steps} if "anneal_steps" in fields else {}
         return {**self.arm.options, **own}
 
+    @property
+    def limited(self) -> bool:
+        """Whether its evaluations choose a policy or an end in another way than by default."""
+        return any(getattr(self, name) != getattr(Cell, name) for name in LIMITS)
+
     def command(self, root: Path) -> list[str]:
         """The arguments of `disc` that start this run."""
         args = ["train", self.task, "--algo", self.arm.algorithm, "--seed", str(self.seed)]

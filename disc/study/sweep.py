@@ -78,6 +78,9 @@ def check_environments(found: list[Status]) -> None:
 def status(root: Path, cell: Cell) -> Status:
     """Read the state of a cell's directory.
 
+    A run that has begun keeps its own `eval_every` and `eval_episodes`: unless evaluations can end
+    it early, they do not change what it learns, and reports name the difference.
+
     Raises:
         DiscError: it contains a run with other options, or is not a run.
     """
@@ -88,6 +91,8 @@ def status(root: Path, cell: Cell) -> Status:
         return Status(cell, False, [])
     config = read_config(path)
     other = cell.differences(config)
+    if not cell.limited:
+        other = [text for text in other if not text.startswith("eval_")]
     if other:
         raise DiscError(f"{path}: is a different run ({'; '.join(other)}); choose another --out.")
     names = [file.stem for file in (path / "checkpoints").glob("step_*.safetensors")]

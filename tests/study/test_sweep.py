@@ -109,7 +109,7 @@ def test_finished_run_is_resumed_for_more_steps(root: Path, tmp_path: Path) -> N
         ({"algorithm": "trpo"}, "algorithm is trpo, not ppo"),
         ({"num_envs": 2}, "num_envs is 2, not 1"),
         ({"env_kwargs": {"a": 1}}, "env_kwargs is {'a': 1}, not {}"),
-        ({"plan": {"steps": 9, **PLAN, "eval_every": 4}}, "eval_every is 4, not 512"),
+        ({"plan": {"steps": 9, **PLAN, "checkpoint_every": 4}}, "checkpoint_every is 4, not 512"),
         ({"plan": {"steps": 9, **PLAN, "patience": 3}}, "patience is 3, not 0"),
         ({"config": {"gamma": 0.5, "unknown": 3}}, "gamma is 0.5, not 0.99"),
         ({"config": {"anneal_steps": 500}}, "anneal_steps is 500, not 1000"),
@@ -121,6 +121,16 @@ def test_run_with_other_options_raises(
     record(root, cells[0], 1024, **changes)
     with pytest.raises(DiscError, match=rf"ppo_seed0: is a different run \({says}\); choose"):
         sweep.status(root, cells[0])
+
+
+def test_begun_run_keeps_its_own_evaluations(root: Path, cells: list[Cell]) -> None:
+    plan = {"steps": 1000, **PLAN, "eval_every": 4, "eval_episodes": 3}
+    record(root, cells[0], 512, saved=512, plan=plan)
+    status = sweep.status(root, cells[0])
+    assert (status.begun, status.step) == (True, 512)
+    assert "--eval-every" not in sweep.cli_args(root, status)
+    with pytest.raises(DiscError, match="eval_every is 4, not 512"):  # it decides the end
+        sweep.status(root, replace(cells[0], patience=3))
 
 
 def test_directory_without_a_valid_run_raises(root: Path, cells: list[Cell]) -> None:

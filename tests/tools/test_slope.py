@@ -56,19 +56,33 @@ def test_rows_and_table_cover_all_updates_of_all_arms(
         (str(arm["label"]), str(i)) for arm in ARMS for i in (2, 3, 4)
     ]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "| task | arm | 1 to 2 | 3 to 4 |"
-    later = np.mean([float(row["slope"]) for row in rows[1:3]])
+    assert lines[0] == "| task | arm | 2 to 3 | 4 to 4 |"
+    later = float(rows[2]["slope"])
     assert float(lines[2].split(" | ")[-1].rstrip("| ")) == pytest.approx(later, abs=6e-4)
 
 
-def test_existing_output_ends_with_status_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("more", "changes", "says"),
+    [
+        ([], {}, "slope.csv"),
+        (["--block", "0"], {}, "--block at least 1"),
+        (["--iterations", "1"], {}, "--iterations must be at least 2"),
+        ([], {"num_envs": 2}, "must have one environment"),
+    ],
+)
+def test_bad_input_ends_with_status_2_before_training(
+    more: list[str],
+    changes: dict[str, int],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path = write(tmp_path / "study.toml", tasks=TASKS, arms=ARMS)
-    (tmp_path / "slope.csv").touch()
-    args = ["slope", str(path), "--out", str(tmp_path / "slope.csv")]
+    path = write(tmp_path / "study.toml", tasks=TASKS, arms=[{**ARMS[0], **changes}])
+    (tmp_path / "slope.csv").touch()  # exists already
+    args = ["slope", str(path), "--out", str(tmp_path / "slope.csv"), *more]
     monkeypatch.setattr(sys, "argv", args)
     with pytest.raises(SystemExit) as stopped:
         slope.main()
     assert stopped.value.code == 2
-    assert "slope.csv" in capsys.readouterr().err
+    assert says in capsys.readouterr().err
