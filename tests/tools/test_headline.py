@@ -73,3 +73,28 @@ def test_pages_show_the_generated_table(page: str) -> None:
     _, _, rest = (root / page).read_text(encoding="utf-8").partition("<!-- table1 -->\n")
     shown, _, _ = rest.partition("<!-- /table1 -->")
     assert shown == (root / "results/paper/table1.md").read_text(encoding="utf-8")
+
+
+def test_table_of_the_sweep_replaces_the_one_in_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Before\n<!-- table1 -->\nold\n<!-- /table1 -->\nAfter\n")
+    found = small(name="table1")
+    sweeps.sweep(tmp_path / "sweep", found)
+    args = ["tools.headline", str(tmp_path / "sweep"), "--pages", str(page)]
+    monkeypatch.setattr(sys, "argv", args)
+    headline.main()
+    before, first, *lines, last, after = page.read_text().splitlines()
+    assert (before, after) == ("Before", "After")
+    assert (first, last) == ("<!-- table1 -->", "<!-- /table1 -->")
+    assert lines == (tmp_path / "sweep" / "table1.md").read_text().splitlines()
+
+    shown = page.read_text()
+    (tmp_path / "sweep" / "table1.json").unlink()  # its table stays, but is not of this sweep
+    sweeps.write(tmp_path / "sweep", small())
+    with pytest.raises(SystemExit) as stopped:
+        headline.main()
+    assert stopped.value.code == 2
+    assert "no finished run of table1" in capsys.readouterr().err
+    assert page.read_text() == shown
