@@ -53,6 +53,7 @@ MENU = {
     ],
     "Use": [
         "docs/deployment",
+        "docs/zoo",
         "docs/export",
         "docs/tracking",
         "docs/sweeps",

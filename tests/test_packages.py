@@ -45,6 +45,8 @@ resumed, whole = disc.load("runs/0"), disc.load("whole")
 assert all((a == b).all() for a, b in zip(resumed.weights, whole.weights))
 assert disc.PPOKL.load("whole").config.beta == 0.1
 main(["list"])
+main(["list", "--zoo"])
+assert disc.load("zoo:ant").action_shape == (8,)
 main(["report", "runs"])
 assert "ppo-kl" in Path("runs/report.html").read_text()
 """
@@ -171,6 +173,9 @@ def test_robot_wheel_acts_with_numpy_and_safetensors_only(tmp_path: Path) -> Non
 
     samples = sorted((ROOT / "tests/samples").rglob("policy.disc"))
     assert len(samples) > 10
+    assert not [x for x in zipfile.ZipFile(wheel).namelist() if x.endswith(".disc")]
+    load = "import disc\ntry: disc.load('zoo:ant')\nexcept disc.DiscError as error: print(error)"
+    assert "this installation has no zoo" in run(python, "-c", load, cwd=tmp_path).stdout
     acted = run(python, "-c", ACT, *samples, cwd=tmp_path).stdout
     assert acted == run(sys.executable, "-c", ACT, *samples, cwd=ROOT).stdout
 

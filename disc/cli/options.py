@@ -256,7 +256,7 @@ class Eval:
     """Evaluate a policy: mean, standard deviation and all returns."""
 
     policy: Positional[Path]
-    """A run directory or a policy file."""
+    """A run directory, a policy file, or zoo:NAME (`disc list --zoo`)."""
     best: bool = False
     """Use the policy of the run's best evaluation instead of its last policy."""
     episodes: int = 10
@@ -278,12 +278,12 @@ class Watch:
     """Record a video of a policy; needs no display."""
 
     policy: Positional[Path]
-    """A run directory or a policy file."""
+    """A run directory, a policy file, or zoo:NAME (`disc list --zoo`)."""
     best: bool = False
     """Use the policy of the run's best evaluation instead of its last policy."""
     out: Path | None = None
     """An .mp4 or .gif file; by default video.mp4 (with --best, best.mp4) in the directory of the
-    policy file."""
+    policy file; NAME.mp4 here if it is from the zoo."""
     episodes: int = 1
     """Episodes."""
     seconds: float = 20.0
@@ -314,7 +314,7 @@ class Export:
     """Write a policy as an ONNX model, a C header or numpy arrays (docs/export.md)."""
 
     policy: Positional[Path]
-    """A run directory or a policy file."""
+    """A run directory, a policy file, or zoo:NAME (`disc list --zoo`)."""
     to: Path
     """The new file. Its suffix chooses the format: .onnx (needs the extra disc-rl[onnx]), .h (one
     C99 header) or .npz (for numpy). All take raw, flat observations and return flat actions,
@@ -346,13 +346,16 @@ class Plot:
 class List:
     """List the algorithms, and the paper's tasks and experiments."""
 
+    zoo: bool = False
+    """List the trained policies that come with the package instead (docs/zoo.md)."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Info:
     """Describe a policy file or a run: algorithm, options, versions and scores."""
 
     policy: Positional[Path]
-    """A run directory or a policy file."""
+    """A run directory, a policy file, or zoo:NAME (`disc list --zoo`)."""
 
 
 def with_options(cli_args: list[str]) -> type:

@@ -52,7 +52,10 @@ def watch(command: Watch) -> None:
     """`disc watch`."""
     file, maker = _open(command.policy, command.env, command.best)
     maker = Maker(maker.source, {**maker.kwargs, **parse_values(command.env_kwargs)})
-    default = command.policy if command.policy.is_dir() else command.policy.parent
+    default = "best.mp4" if command.best else "video.mp4"
+    if (name := policies.zoo_name(command.policy)) is not None:
+        default = f"{name}.mp4"
+    folder = command.policy if command.policy.is_dir() else command.policy.parent
     with maker.borrowed() as env:
         _check_fit(file, env, maker)
 
@@ -65,7 +68,7 @@ def watch(command: Watch) -> None:
     recording = record.record(
         maker.make,
         act,
-        command.out or default / ("best.mp4" if command.best else "video.mp4"),
+        command.out or folder / default,
         episodes=command.episodes,
         seed=command.seed,
         max_seconds=command.seconds,
@@ -112,6 +115,7 @@ def info(command: Info) -> None:
     rows["last evaluation"] = _evaluation(scores.get("last_evaluation"))
     rows["best evaluation"] = _evaluation(best)
     rows["best (re-evaluated)"] = _evaluation(_table(best).get("reevaluated"))
+    rows["zoo"] = _origin(_table(header.get("zoo")))
     with suppress(DiscError):  # a policy can be described without its run
         rows["run"] = _state(command.policy)
     rows["options"] = ", ".join(f"{k}={v}" for k, v in _table(header.get("config")).items())
@@ -127,6 +131,22 @@ def _best(run: Path) -> dict[str, Any]:
     if not (run / policies.BEST).is_file():
         return {}
     return _table(policies.read(run / policies.BEST).info.get("best"))
+
+
+def _origin(zoo: dict[str, Any]) -> str:
+    """How a policy of the zoo was chosen; empty for other policies."""
+    if not zoo:
+        return ""
+    scores = ", ".join(
+        f"{_number(score, ',.0f')} (seed {seed})"
+        for seed, score in _table(zoo.get("last_ten_by_seed")).items()
+    )
+    mean, spread = (_number(zoo.get(x), ",.1f") for x in ("return", "return_std"))
+    return (
+        f"{mean} ± {spread} in {zoo.get('episodes')} episodes (disc eval, seed "
+        f"{zoo.get('evaluation_seed')}); {zoo.get('chosen')}; mean of the last ten evaluations: "
+        f"{scores}; commit {zoo.get('commit')}"
+    )
 
 
 def _state(run: Path) -> str:

@@ -18,6 +18,9 @@ FORMAT = "disc-policy"
 FORMAT_VERSION = 2
 """2 added `observation_layout`."""
 
+ZOO = Path(__file__).parent / "zoo"
+"""Trained policies that come with the package; `zoo:hopper` is its file `hopper.disc`."""
+
 BEST = "best.disc"
 """In a run directory: the policy of the best evaluation."""
 
@@ -36,7 +39,13 @@ class PolicyFile:
 
 
 def write(path: str | Path, tensors: dict[str, Any], info: dict[str, Any]) -> None:
-    """Write a policy file: `tensors` with the names that `read` expects, `info` as JSON."""
+    """Write a policy file: `tensors` with the names that `read` expects, `info` as JSON.
+
+    Raises:
+        DiscError: the name would be read as that of a policy of the zoo.
+    """
+    if zoo_name(path) is not None:
+        raise DiscError(f"{path}: choose a name that does not begin with zoo:.")
     storage.write_tensors(Path(path), tensors, header(info))
 
 
@@ -78,19 +87,23 @@ def load(path: str | Path, best: bool = False) -> Policy:
     """Load a policy for inference; needs no JAX.
 
     Args:
-        path: a policy file, or a run directory.
+        path: a policy file, a run directory, or `zoo:NAME`.
         best: load the policy of the run's best evaluation instead of its last policy.
     """
     return read(locate(path, best)).policy
 
 
 def locate(path: str | Path, best: bool = False) -> Path:
-    """The path of a policy file, given it or its run directory.
+    """The path of a policy file, given it, its run directory, or `zoo:NAME`.
 
     Raises:
-        DiscError: the best policy is requested from a file, or from a run that has none.
+        DiscError: the best policy is requested from a file, or from a run that has none; or the zoo
+            has no such policy.
     """
-    path = Path(path)
+    name = zoo_name(path)
+    if name is not None and best:
+        raise DiscError(f"{path}: the zoo has no best policies; leave out --best.")
+    path = Path(path) if name is None else _in_zoo(name)
     if not best:
         return path / "policy.disc" if path.is_dir() else path
     if not path.is_dir():
@@ -98,3 +111,24 @@ def locate(path: str | Path, best: bool = False) -> Path:
     if not (path / BEST).is_file():
         raise DiscError(f"{path}: has no {BEST} yet; a run writes it at its first evaluation.")
     return path / BEST
+
+
+def zoo_name(path: str | Path) -> str | None:
+    """The NAME in `zoo:NAME`, or None for the path of a file."""
+    text = str(path)
+    return text.removeprefix("zoo:") if text.startswith("zoo:") else None
+
+
+def zoo() -> dict[str, Path]:
+    """The files of the zoo by name; none in an installation of disc-policy."""
+    found = {path.stem: path for path in ZOO.glob("*.disc")}
+    return {name: found[name] for name in sorted(found)}
+
+
+def _in_zoo(name: str) -> Path:
+    known = zoo()
+    if not known:
+        raise DiscError(f"zoo:{name}: this installation has no zoo; disc-rl comes with one.")
+    if name not in known:
+        raise DiscError(f"zoo:{name}: not in the zoo (disc list --zoo): {', '.join(known)}.")
+    return known[name]

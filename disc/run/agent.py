@@ -232,7 +232,7 @@ class Agent:
         optimisers and an empty replay; `disc.resume` continues a run directory exactly.
 
         Args:
-            path: a policy file, or a run directory.
+            path: a policy file, a run directory, or `zoo:NAME`.
             env: the environment; the one named in the file if None.
             **options: override those in the file; also `seed`, `num_envs`, `env_kwargs` (the
                 file's, if `env` is what the file names).

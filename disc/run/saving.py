@@ -100,7 +100,7 @@ def read_policy(
 
     Args:
         algorithm: must be the file's.
-        path: a policy file, or a run directory.
+        path: a policy file, a run directory, or `zoo:NAME`.
         env: the environment; the file's if None.
         options: override those in the file.
 

@@ -34,7 +34,7 @@ def export(
     `predict(observation, clip=True)`.
 
     Args:
-        source: a policy file or a run directory.
+        source: a policy file, a run directory, or `zoo:NAME`.
         path: the new file. Its suffix is the format: .onnx, .h (C99) or .npz.
         stochastic: sample the action with noise that the caller supplies. SQL's policy always does.
         overwrite: replace an existing file.
