@@ -178,12 +178,12 @@ def _explained(paper: bool) -> str:
         "Max average return: the mean over seeds of each run's last evaluation at or before a "
         "point of a grid of 4,000 steps, without smoothing and without the first 20 points (a "
         "fifth of a short run); then the maximum over time, which is at the step in the last "
-        "column. ± is the standard deviation over seeds at that step, and the interval is a bootstrap of the "
-        "mean over seeds. A maximum over time favours arms with few seeds, and rarer evaluations "
-        "tend to lower it; the mean of the last ten evaluations, which span more steps where "
-        "evaluations are rarer, and the area under the curve (as a mean height) do not depend on "
-        "the number of seeds. An arm that reused no batch is in "
-        "effect the same algorithm without a replay."
+        "column. ± is the standard deviation over seeds at that step, and the interval is a "
+        "bootstrap of the mean over seeds. A maximum over time favours arms with few seeds, and "
+        "rarer evaluations tend to lower it; the mean of the last ten evaluations, which span more "
+        "steps where evaluations are rarer, and the area under the curve (as a mean height) do not "
+        "depend on the number of seeds. An arm that reused no batch is in effect the same "
+        "algorithm without a replay."
     )
     if not paper:
         return how
