@@ -61,7 +61,9 @@ def keep(source: Path, destination: Path, unfinished: bool = False) -> list[Path
         columns = [name for name in COLUMNS if any(name in row for row in rows)]
         lines = [",".join(columns), *(_line(row, columns) for row in rows)]
         storage.write_text(there / "progress.csv", "\n".join(lines) + "\n")
-        storage.write_text(there / "config.json", (run / "config.json").read_text(encoding="utf-8"))
+        text = (run / "config.json").read_text(encoding="utf-8")
+        text = text.replace(f"{source.resolve()}/", "")  # a folder of this machine only
+        storage.write_text(there / "config.json", text)
         kept.append(there)
     for path in source.glob("*.json"):
         storage.write_text(destination / path.name, path.read_text(encoding="utf-8"))

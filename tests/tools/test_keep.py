@@ -80,3 +80,13 @@ def test_keep_command_lists_runs_and_reports_damage(sweep: Path, tmp_path: Path)
     failed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert failed.returncode == 2
     assert len(failed.stderr.splitlines()) == 1
+
+
+def test_kept_commands_do_not_name_the_folder_of_the_sweep(tmp_path: Path) -> None:
+    run = tmp_path / "sweep" / "hopper" / "disc_seed0"
+    write(run, [10, 20, 30])
+    command = ["disc", "train", "hopper", "--out", str(run)]
+    (run / "config.json").write_text(json.dumps({**CONFIG, "command": command}))
+    (kept,) = keep(tmp_path / "sweep", tmp_path / "kept")
+    found = json.loads((kept / "config.json").read_text())
+    assert found == {**CONFIG, "command": [*command[:-1], "hopper/disc_seed0"]}
