@@ -65,7 +65,7 @@ def ledger(study: Study) -> str:
 
 def _commits(run: Run) -> list[str]:
     """The short commits that a run was begun and resumed at; `-dirty` marks local changes."""
-    parts = [run.config, *run.config.get("resumed", [])]
+    parts = [run.config, *run.resumed]
     found = [str(part.get("commit") or "?").partition("-") for part in parts]
     return [short[:7] + dash + dirty for short, dash, dirty in found]
 
