@@ -126,8 +126,8 @@ class Checker:
         return ((option, value) for option, value in values if value is not None)
 
     def within(self, low: float, high: float, *options: str) -> None:
-        for option in options:
-            self(option, low <= getattr(self.config, option) <= high, f"within [{low}, {high}]")
+        for option, value in self._given(options):
+            self(option, low <= value <= high, f"within [{low}, {high}]")
 
     def above_zero(self, *options: str) -> None:
         for option, value in self._given(options):

@@ -16,18 +16,28 @@ import jax.numpy as jnp
 
 from disc.equations import advantages, clipping, importance
 from disc.learning import actor_critic, snapshot
-from disc.learning.actor_critic import ActorCritic, act, explore, observe
+from disc.learning.actor_critic import ActorCritic, act
 from disc.learning.config import BatchConfig
-from disc.learning.distribution import FEW_DIMENSIONS, Policy
+from disc.learning.distribution import FEW_DIMENSIONS, Acting, Policy
 from disc.learning.networks import MLP
 from disc.learning.types import BatchReplay, Estimate, Parts, Rows, Scale
 from disc.options import Checker
-from disc.types import Metrics, Spec
+from disc.types import Metrics, Rollout, Spec
 
 __all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
 NAME = "disc"
 AGENT = "DISC"
+FEW: dict[str, Any] = {
+    "gamma": 0.995, "final_std": 0.25, "noise_color": 0.5, "epsilon_b": 0.1,
+    "value_on_newest": False,
+}  # fmt: skip
+"""The recommended options for actions of up to 6 dimensions."""
+MANY: dict[str, Any] = {
+    "gamma": 0.99, "final_std": 0.0, "noise_color": 0.0, "epsilon_b": 0.2,
+    "value_on_newest": True,
+}  # fmt: skip
+"""The recommended options for larger actions."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +46,9 @@ class Config(BatchConfig):
 
     paper: ClassVar[dict[str, Any]] = {
         "epochs": 10, "value_epochs": None, "initial_std": None, "halve_std": False,
-        "epsilon_b": 0.1, "center": "behaviour", "most_old": None, "value_on_newest": False,
-        "j_targ": 1e-3, "alpha_rule": "double",
+        "gamma": 0.99, "final_std": 0.0, "noise_color": 0.0, "epsilon_b": 0.1,
+        "center": "behaviour", "most_old": None, "value_on_newest": False, "j_targ": 1e-3,
+        "alpha_rule": "double",
     }  # fmt: skip
     removed: ClassVar[dict[str, Any]] = {"trust_region": "alpha", "j_targ_per_dimension": False}
     host_only: ClassVar[tuple[str, ...]] = (
@@ -45,6 +56,9 @@ class Config(BatchConfig):
         "alpha_is", "alpha_rule",
     )  # fmt: skip
 
+    gamma: float | None = None  # type: ignore[assignment]  # filled in by `for_actions`
+    """Discount factor γ (paper, Table A.1: 0.99). By default 0.995, or 0.99 if actions have more
+    than 6 dimensions (ours)."""
     epochs: int = 5
     """Passes of the policy over the newest batch per iteration (ours; 10 in the paper, Table A.1).
     """
@@ -56,6 +70,14 @@ class Config(BatchConfig):
     halve_std: bool = True
     """Halve the initial σ if actions have more than 6 dimensions, or if no episode terminated in
     the first batch (ours)."""
+    final_std: float | None = None
+    """σ is not learned, but falls geometrically over `anneal_steps` to this fraction of its initial
+    value (ours). Learned if 0 (paper). By default 0.25, or 0 if actions have more than 6 dimensions
+    (ours)."""
+    noise_color: float | None = None
+    """β: the noise of successive actions is correlated, with the power spectrum 1/f^β (Hollenstein
+    et al., 2024). Independent if 0 (paper). By default 0.5, or 0 if actions have more than 6
+    dimensions (ours)."""
     epsilon: float = 0.4
     """Clipping factor ε of each dimension's ratio ρ_{t,d}, and of the value (paper, Table A.1)."""
     epsilon_b: float | None = None
@@ -69,9 +91,9 @@ class Config(BatchConfig):
     most_old: int | None = 7
     """Rows of old batches in a minibatch, at most, as a multiple of the newest batch's (ours). As
     many as there are old batches included if None (authors' code)."""
-    value_on_newest: bool = True
-    """Train the value network on the newest batch only (ours), or on all that are included (paper).
-    """
+    value_on_newest: bool | None = None
+    """Train the value network on the newest batch only, or on all that are included (paper). By
+    default on the newest only if actions have more than 6 dimensions (ours)."""
     replay_length: int = 64
     """L: batches in the replay (paper, Table A.1)."""
     advantage: Literal["gae_v", "gae"] = "gae_v"
@@ -101,11 +123,9 @@ class Config(BatchConfig):
         check.at_least(0, "most_old")
 
     def for_actions(self, dimensions: int) -> Config:
-        """The config with the ε_b that suits actions of this size, if none was chosen."""
-        if self.epsilon_b is not None:
-            return self
-        few = dimensions <= FEW_DIMENSIONS
-        return replace(self, epsilon_b=0.1 if few else 0.2)
+        """The config with the options that depend on the size of actions filled in."""
+        by_size = FEW if dimensions <= FEW_DIMENSIONS else MANY
+        return replace(self, **{k: v for k, v in by_size.items() if getattr(self, k) is None})
 
 
 @dataclass(frozen=True)
@@ -119,6 +139,16 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     """The initial state."""
     fields = actor_critic.init(config, config.replay_length, spec, num_envs, seed)
     return State(**fields, alpha_is=config.alpha_is)
+
+
+def explore(config: Config, spec: Spec, state: State) -> Acting:
+    """The behaviour policy of the next rollout, which samples actions."""
+    return actor_critic.explore(config.for_actions(spec.action_size), spec, state)
+
+
+def observe(config: Config, state: State, rollout: Rollout) -> State:
+    """The state after a rollout, with updated statistics and the batch stored."""
+    return actor_critic.observe(config.for_actions(rollout.action.shape[-1]), state, rollout)
 
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
@@ -135,7 +165,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         coefficients=alpha,
         policy_rate=rate,
         most_old=config.most_old,
-        value_on_newest=config.value_on_newest,
+        value_on_newest=bool(config.value_on_newest),
     )
     if config.penalty == "none":
         return state, metrics

@@ -105,7 +105,7 @@ def init_networks(
     return policy, value
 
 
-def act(config: Any, spec: Spec, state: Networks) -> Acting:
+def act(config: Any, spec: Spec, state: Networks, noise_color: float = 0.0) -> Acting:
     """The current policy: frozen, in numpy."""
     policy: Policy = state.policy.parameters
     scale = normalize.scale(state.normalizer)
@@ -119,11 +119,12 @@ def act(config: Any, spec: Spec, state: Networks) -> Acting:
         "action_shape": spec.action_shape,
         "clip_actions": config.clip_actions,
     }
-    return policy.acting(spec, fields)
+    return policy.acting(spec, fields, noise_color)
 
 
-explore = act
-"""The behaviour policy of the next rollout, which samples actions."""
+def explore(config: Any, spec: Spec, state: Networks) -> Acting:
+    """The behaviour policy of the next rollout, which samples actions."""
+    return act(config, spec, state, getattr(config, "noise_color", None) or 0.0)
 
 
 def observe(config: Any, state: State, rollout: Rollout) -> State:
@@ -148,7 +149,7 @@ def _halve_std(config: Any, state: ActorCritic, rollout: Rollout) -> optim.Learn
     first = state.normalizer.observation.samples == 0  # and the policy is not from a file
     if not (few and first and getattr(config, "halve_std", False)) or np.any(rollout.terminated):
         return state.policy
-    return state.policy._replace(parameters=policy.with_half_std())
+    return state.policy._replace(parameters=policy.with_scaled_std(0.5))
 
 
 Estimator = Callable[[Any, Policy, MLP, Scale, BatchReplay], Estimate]
@@ -200,7 +201,8 @@ def improve(
     learning_rate = optim.anneal(
         config.learning_rate, config.learning_rate_floor, progressed, config.anneal_steps
     )
-    rates = state.policy.parameters.rates(policy_rate * learning_rate, config.std_rate)
+    std_rate = 0.0 if config.final_std else config.std_rate
+    rates = state.policy.parameters.rates(policy_rate * learning_rate, std_rate)
     rows = config.horizon // config.gradient_steps
     drawn_for_policy = drawn.first(config.epochs * config.gradient_steps)
     drawn_for_value = drawn.first(value_epochs * config.gradient_steps)
@@ -227,8 +229,19 @@ def improve(
         "time/reading": was_read - clock,
         "time/updating": time.perf_counter() - was_read,
     }
+    policy = _reduce_std(config, policy, progressed, state.step)
     state = replace(state, policy=policy, value=value, iteration=state.iteration + 1)
     return state, metrics
+
+
+def _reduce_std(config: Any, learner: optim.Learner, before: int, now: int) -> optim.Learner:
+    """σ ← σ · f^(steps taken / `anneal_steps`), with f = `final_std`; unchanged if σ is learned."""
+    if not config.final_std:
+        return learner
+    steps = min(now, config.anneal_steps) - min(before, config.anneal_steps)
+    policy: Policy = learner.parameters
+    smaller = policy.with_scaled_std(config.final_std ** (steps / config.anneal_steps))
+    return learner._replace(parameters=smaller)
 
 
 def read(config: Any, state: ActorCritic, estimate: Estimator) -> Table:

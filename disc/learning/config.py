@@ -230,7 +230,7 @@ class BatchConfig(GaussianConfig):
     discrete_actions: ClassVar[bool] = True
     host_only: ClassVar[tuple[str, ...]] = (
         "epochs", "value_epochs", "learning_rate", "learning_rate_floor", "anneal_steps",
-        "initial_std", "halve_std", "std_rate",
+        "initial_std", "halve_std", "final_std", "std_rate", "noise_color",
     )  # fmt: skip
 
     epochs: int = 10
@@ -255,8 +255,14 @@ class BatchConfig(GaussianConfig):
     halve_std: bool = False
     """Halve the initial σ if actions have more than 6 dimensions, or if no episode terminated in
     the first batch (ours)."""
+    final_std: float | None = None
+    """σ is not learned, but falls geometrically over `anneal_steps` to this fraction of its initial
+    value (ours). Learned if None or 0 (paper)."""
     std_rate: float = 1.0
     """Learning rate of log σ as a fraction of that of the mean (authors' code: 1)."""
+    noise_color: float | None = None
+    """β: the noise of successive actions is correlated, with the power spectrum 1/f^β (Hollenstein
+    et al., 2024). Independent if None or 0 (paper)."""
     value_coefficient: float = 0.5
     """Coefficient of the value loss (authors' code)."""
     value_clip: bool = True
@@ -271,6 +277,8 @@ class BatchConfig(GaussianConfig):
         check.rate("learning_rate")
         check.at_least(0, "std_rate")
         check.above_zero("initial_std")
+        check.at_least(0, "final_std")
+        check.within(0, 2, "noise_color")
         check(
             "learning_rate_floor",
             self.learning_rate_floor <= self.learning_rate,

@@ -18,6 +18,7 @@ arrays: networks, gradients and optimiser states have its structure.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,13 +29,13 @@ import numpy as np
 from disc.equations import categorical, distributions, importance
 from disc.learning import device, networks
 from disc.learning.networks import MLP
+from disc.policy.exploration import Colored
 from disc.policy.policies import Categorical, Gaussian
 from disc.types import Floats, Metrics, Spec
 
 FEW_DIMENSIONS = 6
 """With more action dimensions than this, σ starts at half (`halve_std`), and DISC reuses more
 batches."""
-LOG_2 = np.float32(np.log(2.0))
 HEAD_GAIN = 0.01  # so that the first policy hardly depends on the observation (authors' code)
 
 
@@ -77,14 +78,21 @@ class GaussianPolicy(NamedTuple):
         """The learning rates of the mean network, and of log σ as a fraction of it."""
         return GaussianPolicy(rate, std_rate * rate)  # type: ignore[arg-type]
 
-    def with_half_std(self) -> GaussianPolicy:
-        """The policy with half its σ."""
-        return self._replace(log_std=self.log_std - LOG_2)
+    def with_scaled_std(self, factor: float) -> GaussianPolicy:
+        """The policy with its σ times `factor`."""
+        return self._replace(log_std=self.log_std + np.float32(math.log(factor)))
 
-    def acting(self, spec: Spec, fields: dict[str, Any]) -> Gaussian:
-        """The policy in numpy, given the fields that do not depend on the distribution."""
+    def acting(self, spec: Spec, fields: dict[str, Any], noise_color: float = 0.0) -> Gaussian:
+        """The policy in numpy, given the fields that do not depend on the distribution.
+
+        Args:
+            spec: the environment's sizes and bounds.
+            fields: as in the constructor of `policies.Policy`.
+            noise_color: exponent β of the noise's spectrum; independent noise if 0.
+        """
         log_std: Any = np.asarray(self.log_std)
-        return Gaussian(**_arrays(self.mean), log_std=log_std, **fields)
+        fields = {**_arrays(self.mean), "log_std": log_std, **fields}
+        return Colored(**fields, color=noise_color) if noise_color else Gaussian(**fields)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("logits",), meta_fields=("counts",))
@@ -126,12 +134,12 @@ class CategoricalPolicy:
         """The learning rate; there is no σ."""
         return rate
 
-    def with_half_std(self) -> CategoricalPolicy:
+    def with_scaled_std(self, factor: float) -> CategoricalPolicy:
         """The same policy: there is no σ."""
         return self
 
-    def acting(self, spec: Spec, fields: dict[str, Any]) -> Categorical:
-        """The policy in numpy, given the fields that do not depend on the distribution."""
+    def acting(self, spec: Spec, fields: dict[str, Any], noise_color: float = 0.0) -> Categorical:
+        """The policy in numpy; its noise is always independent."""
         assert spec.choices is not None
         return Categorical(**_arrays(self.logits), choices=spec.choices, **fields)
 
@@ -162,7 +170,7 @@ def init(
         return CategoricalPolicy(network, spec.choices.counts)
     log_std = initial_log_std(initial_std, spec)
     if halve_std and spec.action_size > FEW_DIMENSIONS:
-        log_std = log_std - LOG_2
+        log_std = log_std + np.float32(math.log(0.5))
     return GaussianPolicy(network, device.put(log_std))
 
 

@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from disc import seeding
-from disc.policy.policies import Deterministic
+from disc.policy.policies import Deterministic, Gaussian
+from disc.types import Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,3 +29,39 @@ class Perturbed(Deterministic):
 
         weights, biases = (tuple(map(moved, group)) for group in (self.weights, self.biases))
         return dataclasses.replace(self, weights=weights, biases=biases)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Colored(Gaussian):
+    """A Gaussian policy whose noise is correlated in time, with the power spectrum 1/f^β.
+
+    Independent noise averages out over a few steps; low frequencies push a joint the same way for
+    longer (Hollenstein et al., 2024). Each action still has the distribution N(u(s), diag σ²).
+    """
+
+    color: float  # β
+
+    def noise(self, rng: np.random.Generator, count: int) -> Floats:
+        """Correlated noise of unit variance, (count, D)."""
+        return colored(super().noise(rng, count), self.color)
+
+
+def colored(noise: Floats, color: float) -> Floats:
+    """Filter white noise to the power spectrum 1/f^β, keeping its variance.
+
+    The amplitude of the frequency k/T, 0 ≤ k ≤ T/2, is multiplied by max(k, 1)^(−β/2), divided by
+    the root mean square of this factor over all frequencies.
+
+    Args:
+        noise: independent and standard normal, (T, D).
+        color: β; 0 changes nothing.
+
+    Returns:
+        (T, D).
+    """
+    steps = len(noise)
+    frequency = np.abs(np.fft.fftfreq(steps, 1.0 / steps))  # k
+    gain = np.maximum(frequency, 1.0) ** (-0.5 * color)
+    gain /= np.sqrt(np.mean(np.square(gain)))
+    filtered = np.fft.ifft(np.fft.fft(noise, axis=0) * gain[:, None], axis=0)
+    return filtered.real.astype(np.float32)

@@ -22,7 +22,7 @@ from disc.envs.pool import Environments
 from disc.envs.process import Processes, WorkerProcess
 from disc.envs.rollout import collect
 from disc.envs.workers import MOST, Remote
-from disc.policy.exploration import Perturbed
+from disc.policy.exploration import Colored, Perturbed
 from disc.policy.policies import Uniform
 from disc.types import DiscError, Rollout
 from tests.support import environments as probes
@@ -99,13 +99,19 @@ def test_processes_give_the_same_results_after_resets_and_replays(wanted: list[R
     env.close()
 
 
+def arguments(policy: Any) -> dict[str, Any]:
+    """Those with which the policy was constructed."""
+    return {x.name: getattr(policy, x.name) for x in dataclasses.fields(policy) if x.init}
+
+
 def test_every_exploring_policy_acts_in_a_worker() -> None:
     """The rewards say that no worker has imported JAX."""
     assert isinstance(ddpg.explore(CONFIG, SPEC, settled()), Perturbed)
     actors: list[Any] = [policies.make(kind)[0] for kind in policies.KINDS]
-    kept = {x.name: getattr(actors[2], x.name) for x in dataclasses.fields(actors[2]) if x.init}
     env = made(support.telling, "processes", num_envs=1)
-    actors += [Perturbed(**kept, spread=0.1, run_seed=1), support.policy(env.spec)]
+    gaussian = support.policy(env.spec)
+    actors += [Perturbed(**arguments(actors[2]), spread=0.1, run_seed=1), gaussian]
+    actors += [Colored(**arguments(gaussian), color=0.5)]
     actors += [Uniform(env.spec.action_low, env.spec.action_high, env.spec.action_shape)]
     state = types.SimpleNamespace(seed=1, iteration=0, step=0)
     for actor in actors:

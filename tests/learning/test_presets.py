@@ -15,6 +15,7 @@ import disc
 from disc import DISC, PPO, DiscError
 from disc.algos import ALGORITHMS
 from disc.algos import disc as algorithm
+from disc.algos.disc import FEW, MANY
 from disc.learning import actor_critic, optim
 from disc.learning.config import make_config
 from disc.learning.distribution import GaussianPolicy, initial_log_std
@@ -38,7 +39,8 @@ def test_paper_preset_has_the_papers_values() -> None:
     assert (config.horizon, config.epochs, config.gradient_steps) == (2048, 10, 32)
     assert (config.learning_rate, config.learning_rate_floor) == (3e-4, 1e-4)
     assert (config.center, config.most_old, config.value_on_newest) == ("behaviour", None, False)
-    assert config.initial_std is None
+    assert (config.initial_std, config.final_std, config.noise_color) == (None, 0.0, 0.0)
+    assert config.for_actions(3) == config.for_actions(17) == config
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"disc"}))
@@ -132,10 +134,13 @@ def test_files_older_than_an_option_use_the_papers_value(tmp_path: Path) -> None
         agent.learn(256, out=tmp_path / "run", **QUIET)
     path = tmp_path / "run/config.json"
     contents = json.loads(path.read_text())
-    del contents["config"]["center"]
+    for name in ("center", "final_std", "noise_color"):
+        del contents["config"][name]
     path.write_text(json.dumps(contents))
     with disc.resume(tmp_path / "run", 512, progress=False) as resumed:
-        assert (resumed.config.center, resumed.config.alpha_rule) == ("behaviour", "smooth")
+        found = resumed.config
+        assert (found.center, found.alpha_rule) == ("behaviour", "smooth")
+        assert (found.final_std, found.noise_color) == (0.0, 0.0)
 
 
 def test_negative_limit_on_old_rows_raises() -> None:
@@ -143,12 +148,13 @@ def test_negative_limit_on_old_rows_raises() -> None:
         make_config(algorithm, {"most_old": -1})
 
 
-@pytest.mark.parametrize(("dimensions", "wanted"), [(1, 0.1), (6, 0.1), (7, 0.2)])
-def test_recommended_epsilon_b_depends_on_the_size_of_actions(
-    dimensions: int, wanted: float
+@pytest.mark.parametrize(("dimensions", "wanted"), [(1, FEW), (6, FEW), (7, MANY)])
+def test_recommended_options_that_depend_on_the_size_of_actions(
+    dimensions: int, wanted: dict[str, Any]
 ) -> None:
-    assert make_config(algorithm, {}, "recommended").for_actions(dimensions).epsilon_b == wanted
-    given = make_config(algorithm, {"epsilon_b": 0.0}, "recommended")
+    found = make_config(algorithm, {}, "recommended").for_actions(dimensions)
+    assert {name: getattr(found, name) for name in wanted} == wanted
+    given = make_config(algorithm, {**FEW, "epsilon_b": 0.0}, "recommended")
     assert given.for_actions(dimensions) == given
 
 
@@ -167,6 +173,16 @@ def test_std_is_halved_once_if_no_episode_terminates(env: Any, std: float) -> No
     with small(PPO, env, halve_std=True, std_rate=0.0) as agent:
         agent.learn(768, **QUIET)
         np.testing.assert_allclose(np.exp(agent.policy.log_std), std, rtol=1e-6)
+
+
+def test_std_falls_to_its_final_share_and_then_stays(tmp_path: Path) -> None:
+    options = {"initial_std": 0.5, "final_std": 0.25, "anneal_steps": 1024}
+    with small(PPO, "Pendulum-v1", **options) as agent:  # torques within ±2
+        for steps, wanted in ((256, 0.25**0.25), (256, 0.5), (512, 0.25), (256, 0.25)):
+            agent.learn(steps, out=tmp_path / f"{wanted:.1f}{steps}", **QUIET)
+            np.testing.assert_allclose(np.exp(agent.policy.log_std), wanted, rtol=1e-5)
+    with disc.resume(tmp_path / "0.7256", 1280, progress=False) as resumed:
+        assert_equal_trees(resumed.state.policy, agent.state.policy)
 
 
 def test_std_of_a_loaded_policy_is_not_halved(tmp_path: Path) -> None:
