@@ -122,8 +122,9 @@ class Cell:
             args += _flag("track", self.track)
         if self.arm.num_envs != 1:
             args += ["--num-envs", str(self.arm.num_envs)]
+        defaults = ALGORITHMS[self.arm.algorithm].Config
         for name, value in self.options.items():
-            args += _flag(name, value)
+            args += _flag(name, value, switch=getattr(defaults, name) is not None)
         if self.arm.env_kwargs:
             pairs = self.arm.env_kwargs.items()
             args += ["--env-kwargs", *itertools.chain(*((n, json.dumps(v)) for n, v in pairs))]
@@ -260,10 +261,10 @@ class Experiment:
         return json.dumps({**fields, **named}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _flag(name: str, value: Any) -> list[str]:
-    """An option as command-line arguments."""
+def _flag(name: str, value: Any, switch: bool = True) -> list[str]:
+    """An option as command-line arguments; a truth value that may be None is not a switch."""
     dashed = name.replace("_", "-")
-    if isinstance(value, bool):
+    if switch and isinstance(value, bool):
         return [f"--{dashed}" if value else f"--no-{dashed}"]
     several = value if isinstance(value, list | tuple) else [value]
     return [f"--{dashed}", *map(str, several)]

@@ -103,6 +103,13 @@ def test_commands_with_any_options_parse_to_the_same_runs(tmp_path: Path) -> Non
         {"algo": "disc", "num_envs": 2, "widths": [8], "value_clip": False, "clip_actions": True},
         {"algo": "sac", "target_entropy": -1e-5, "env_kwargs": kwargs, "replay_size": 10},
         {"algo": "td3", "learning_rate": 1e-5, "random_steps": 0},
+        {
+            "algo": "disc",
+            "preset": "recommended",
+            "label": "all",
+            "value_on_newest": False,
+            "gamma": 0.9,
+        },
     ]
     found = study(tmp_path, arms=arms, tasks=["a.b:c"], eval_every=0)
     for cell in found.cells():
