@@ -84,7 +84,7 @@ def shares(task: dict[str, Any]) -> dict[str, Any]:
     """Steps per second of training, and microseconds per step of sampling and of learning."""
     from disc.run.agents import AGENTS
 
-    options = task.get("options", {})
+    options = {**task.get("options", {}), "preset": task.get("preset", "paper")}
     agent = AGENTS[task["algorithm"]](task["env"], threads=task["cores"], **options)
     first = getattr(agent.config, "random_steps", None) or 0  # steps without learning
     agent.learn(task.get("warm_up", first + WARM_UP * agent.config.horizon), **QUIET)
@@ -100,6 +100,7 @@ def shares(task: dict[str, Any]) -> dict[str, Any]:
         "steps_per_second": steps / seconds,
         "sampling": spent("sampling"),
         "learning": spent("reading", "updating"),
+        "batches": float(np.mean([row.get("is/batches", 1.0) for row in rows])),
     }
 
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
 from disc.equations import advantages, clipping, importance
 from disc.learning import actor_critic, snapshot
-from disc.learning.actor_critic import ActorCritic, act
+from disc.learning.actor_critic import ActorCritic, act, explore, observe
 from disc.learning.config import BatchConfig
-from disc.learning.distribution import FEW_DIMENSIONS, Acting, Policy
+from disc.learning.distribution import FEW_DIMENSIONS, Policy
 from disc.learning.networks import MLP
 from disc.learning.types import BatchReplay, Estimate, Parts, Rows, Scale
 from disc.options import Checker
-from disc.types import Metrics, Rollout, Spec
+from disc.types import Metrics, Spec
 
 __all__ = ["AGENT", "NAME", "Config", "State", "act", "explore", "init", "observe", "update"]
 
@@ -51,6 +51,7 @@ class Config(BatchConfig):
         "alpha_rule": "double",
     }  # fmt: skip
     removed: ClassVar[dict[str, Any]] = {"trust_region": "alpha", "j_targ_per_dimension": False}
+    by_actions: ClassVar[tuple[str, ...]] = tuple(FEW)
     host_only: ClassVar[tuple[str, ...]] = (
         *BatchConfig.host_only, "replay_length", "most_old", "value_on_newest", "j_targ",
         "alpha_is", "alpha_rule",
@@ -122,8 +123,8 @@ class Config(BatchConfig):
         check.at_least(1, "replay_length")
         check.at_least(0, "most_old")
 
-    def for_actions(self, dimensions: int) -> Config:
-        """The config with the options that depend on the size of actions filled in."""
+    def for_actions(self, dimensions: int) -> Self:
+        """Fill in the recommended options of `FEW`, or of `MANY`, that were not chosen."""
         by_size = FEW if dimensions <= FEW_DIMENSIONS else MANY
         return replace(self, **{k: v for k, v in by_size.items() if getattr(self, k) is None})
 
@@ -141,19 +142,8 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
     return State(**fields, alpha_is=config.alpha_is)
 
 
-def explore(config: Config, spec: Spec, state: State) -> Acting:
-    """The behaviour policy of the next rollout, which samples actions."""
-    return actor_critic.explore(config.for_actions(spec.action_size), spec, state)
-
-
-def observe(config: Config, state: State, rollout: Rollout) -> State:
-    """The state after a rollout, with updated statistics and the batch stored."""
-    return actor_critic.observe(config.for_actions(rollout.action.shape[-1]), state, rollout)
-
-
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     """One iteration of DISC; then α_IS adapts to the penalty."""
-    config = config.for_actions(state.replay.action.shape[-1])
     alpha, smooth = state.alpha_is, config.alpha_rule == "smooth"
     rate = clipping.damped_rate(alpha) if smooth else 1.0
     state, metrics = actor_critic.improve(

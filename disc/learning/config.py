@@ -32,6 +32,8 @@ class CommonConfig:
     """Options that no compiled program reads; see `compiled`."""
     removed: ClassVar[dict[str, Any]] = {}
     """Removed options that old files name, with the value that the current code implements."""
+    by_actions: ClassVar[tuple[str, ...]] = ()
+    """Options that `for_actions` fills in."""
     discrete_actions: ClassVar[bool] = False
     """Whether the algorithm learns discrete actions too."""
     needs_bounds: ClassVar[bool] = False
@@ -91,6 +93,10 @@ class CommonConfig:
 
     def for_task(self, task: str) -> Self:
         """The config with the defaults that depend on the environment's name filled in."""
+        return self
+
+    def for_actions(self, dimensions: int) -> Self:
+        """The config with the defaults that depend on the size of actions filled in."""
         return self
 
     def for_steps(self, steps: int) -> Self:

@@ -179,6 +179,7 @@ class Training:
         config = config.for_task(maker.name)
         env = Environments(maker, num_envs, workers)
         check_actions(algorithm, env.spec, maker.name)
+        config = config.for_actions(env.spec.action_size)
         state = algorithm.init(config, env.spec, num_envs, seed)
         return cls(algorithm, maker, threads, preset, config, env, state)
 

@@ -144,6 +144,8 @@ class Cell:
         }
         then = self.config({}, OLD_PRESET)
         for name, value in dataclasses.asdict(wanted).items():
+            if value is None and name in wanted.by_actions:
+                continue  # the run has filled it in
             found = config["config"].get(name, getattr(then, name))  # missing in older files
             pairs[name] = (_as_list(found), _as_list(value))
         return [

@@ -156,6 +156,16 @@ def test_recommended_options_that_depend_on_the_size_of_actions(
     assert {name: getattr(found, name) for name in wanted} == wanted
     given = make_config(algorithm, {**FEW, "epsilon_b": 0.0}, "recommended")
     assert given.for_actions(dimensions) == given
+    assert set(FEW) == set(MANY)
+
+
+def test_run_directory_records_the_options_that_depend_on_the_size_of_actions(
+    tmp_path: Path,
+) -> None:
+    with small(DISC, "Pendulum-v1", preset="recommended", gamma=0.9) as agent:
+        agent.learn(256, out=tmp_path / "run", **QUIET)
+    recorded = json.loads((tmp_path / "run/config.json").read_text())["config"]
+    assert {name: recorded[name] for name in FEW} == {**FEW, "gamma": 0.9}
 
 
 def test_first_std_is_halved_for_actions_of_many_dimensions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import io
 import math
@@ -121,6 +122,19 @@ def test_run_with_other_options_raises(
     record(root, cells[0], 1024, **changes)
     with pytest.raises(DiscError, match=rf"ppo_seed0: is a different run \({says}\); choose"):
         sweep.status(root, cells[0])
+
+
+def test_run_may_have_filled_in_options_that_the_sweep_left_open(
+    root: Path, tmp_path: Path
+) -> None:
+    arms = [{"algo": "disc", "preset": "recommended", "epsilon_b": 0.1}]
+    (cell,) = study(tmp_path, arms=arms, steps=1000, **PLAN).cells()
+    asked = dataclasses.asdict(cell.config(cell.options, "recommended"))
+    record(root, cell, 512, saved=512, config={**asked, "gamma": 0.995, "noise_color": 0.5})
+    assert sweep.status(root, cell).step == 512
+    record(root, cell, 512, saved=512, config={**asked, "epsilon_b": 0.2})
+    with pytest.raises(DiscError, match=r"epsilon_b is 0.2, not 0.1"):
+        sweep.status(root, cell)
 
 
 def test_begun_run_keeps_its_own_evaluations(root: Path, cells: list[Cell]) -> None:
