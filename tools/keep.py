@@ -27,6 +27,7 @@ COLUMNS = (
     "is/rho_d_last",
     "is/vanished",
     "is/batches",
+    "is/j_is",
     "is/rho_d_age_0",
     "is/rho_d_age_1",
     "is/rho_d_age_2",

@@ -51,10 +51,26 @@ def pooled(runs: list[Path]) -> str:
     curves = [curve(run) for run in runs]
     best = statistics.max_average_return(curves)
     last, areas = np.mean(statistics.final(curves)), np.mean(statistics.areas(curves))
+    shares = [share for run in runs if (share := off_target(run)) is not None]
+    penalty = ""
+    if shares:
+        penalty = f", J_IS off its target in {100 * np.mean(shares):.0f} % of iterations"
     return (
         f"{len(runs)} runs: max average return {best.value:,.0f} ± {best.spread:,.0f}, "
-        f"last ten {last:,.0f}, area {areas:,.0f}"
+        f"last ten {last:,.0f}, area {areas:,.0f}{penalty}"
     )
+
+
+def off_target(run: Path) -> float | None:
+    """The share of iterations in which J_IS is below ½ J_targ or above 2 J_targ.
+
+    None if the run has no J_targ, or its record does not have J_IS.
+    """
+    target = read_config(run)["config"].get("j_targ")
+    penalty = column(read_progress(run / "progress.csv"), "is/j_is")[1]
+    if target is None or not len(penalty):
+        return None
+    return float(np.mean((penalty < 0.5 * target) | (penalty > 2.0 * target)))
 
 
 def write_csv(runs: list[Path], path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from disc import DiscError
+from tests.support import studies
 from tools import scores
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,18 @@ def test_run_without_evaluations_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "progress.csv").write_text("step\n1\n")
     with pytest.raises(DiscError, match="has no evaluations"):
         scores.curve(tmp_path)
+
+
+@pytest.mark.parametrize(("algorithm", "wanted"), [("disc", 0.4), ("ppo", None)])
+def test_share_of_iterations_with_the_penalty_off_its_target(
+    algorithm: str, wanted: float | None, tmp_path: Path
+) -> None:
+    (cell,) = studies.study(tmp_path, arms=[{"algo": algorithm, "preset": "paper"}]).cells()
+    run = studies.record(tmp_path / "runs", cell, 1)
+    values = (0.00049, 0.00051, 0.001, 0.00199, 0.00201)  # J_targ is 0.001
+    lines = [f"{i},{x}" for i, x in enumerate(values, 1)]
+    (run / "progress.csv").write_text("\n".join(["step,is/j_is", *lines, ""]))
+    assert scores.off_target(run) == wanted
 
 
 def test_docs_quote_the_table_of_discrete_actions() -> None:
