@@ -124,7 +124,7 @@ class Cell:
             args += ["--num-envs", str(self.arm.num_envs)]
         defaults = ALGORITHMS[self.arm.algorithm].Config
         for name, value in self.options.items():
-            args += _flag(name, value, switch=getattr(defaults, name) is not None)
+            args += _flag(name, value, switch=getattr(defaults, name, True) is not None)
         if self.arm.env_kwargs:
             pairs = self.arm.env_kwargs.items()
             args += ["--env-kwargs", *itertools.chain(*((n, json.dumps(v)) for n, v in pairs))]
