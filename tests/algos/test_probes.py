@@ -107,3 +107,10 @@ def test_trust_pcl_learns_from_paths_laid_end_to_end() -> None:
 def test_learning_works_with_several_environments(algorithm: str) -> None:
     agent = trained(algorithm, probes.Follow, 16_384, num_envs=4)
     assert_follows(agent)
+
+
+def test_recommended_settings_learn_values_and_actions() -> None:
+    agent = trained("disc", probes.Delay, 12_288, preset="recommended")
+    assert value(agent, 1.0) == pytest.approx(1.0, abs=0.08)
+    assert value(agent, 0.0) == pytest.approx(GAMMA, abs=0.08)
+    assert_follows(trained("disc", probes.Follow, 16_384, preset="recommended"))
