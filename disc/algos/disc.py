@@ -70,7 +70,7 @@ class Config(BatchConfig):
     the range is infinite or this is None (authors' code)."""
     halve_std: bool = True
     """Halve the initial σ if actions have more than 6 dimensions, or if no episode terminated in
-    the first batch (ours)."""
+    the first batch; and use independent noise while no episode terminates (ours)."""
     final_std: float | None = None
     """σ is not learned, but falls geometrically over `anneal_steps` to this fraction of its initial
     value (ours). Learned if 0 (paper). By default 0.25, or 0 if actions have more than 6 dimensions

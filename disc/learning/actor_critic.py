@@ -122,9 +122,16 @@ def act(config: Any, spec: Spec, state: Networks, noise_color: float = 0.0) -> A
     return policy.acting(spec, fields, noise_color)
 
 
-def explore(config: Any, spec: Spec, state: Networks) -> Acting:
-    """The behaviour policy of the next rollout, which samples actions."""
-    return act(config, spec, state, getattr(config, "noise_color", None) or 0.0)
+def explore(config: Any, spec: Spec, state: Any) -> Acting:
+    """The behaviour policy of the next rollout, which samples actions.
+
+    With `halve_std`, correlated noise needs a termination in the stored batches, as σ does in the
+    first batch: it ruins an episode more often than independent noise (see `_halve_std`).
+    """
+    color = getattr(config, "noise_color", None) or 0.0
+    if color and config.halve_std and not np.any(state.replay.terminated):
+        color = 0.0
+    return act(config, spec, state, color)
 
 
 def observe(config: Any, state: State, rollout: Rollout) -> State:

@@ -260,7 +260,7 @@ class BatchConfig(GaussianConfig):
     the range is infinite or this is None (authors' code)."""
     halve_std: bool = False
     """Halve the initial σ if actions have more than 6 dimensions, or if no episode terminated in
-    the first batch (ours)."""
+    the first batch; and use independent noise while no episode terminates (ours)."""
     final_std: float | None = None
     """σ is not learned, but falls geometrically over `anneal_steps` to this fraction of its initial
     value (ours). Learned if None or 0 (paper)."""

@@ -13,6 +13,7 @@ from disc.learning import actor_critic
 from disc.policy.exploration import Colored, colored
 from disc.policy.policies import Gaussian
 from disc.types import Floats
+from tests.support import environments as probes
 from tests.support.small import small
 
 
@@ -69,6 +70,23 @@ def test_only_the_exploring_policy_has_colored_noise() -> None:
     observation = np.ones(3, np.float32)
     for found, wanted in zip(*(p(observation, drawn[0][0]) for p in (explores, acts)), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("env", "halve_std", "kinds"),
+    [
+        (probes.One, False, [Colored, Colored]),
+        (probes.One, True, [Gaussian, Colored]),  # its episodes terminate
+        ("Pendulum-v1", True, [Gaussian, Gaussian]),  # they do not
+    ],
+)
+def test_noise_is_independent_while_no_episode_terminates(
+    env: Any, halve_std: bool, kinds: list[type]
+) -> None:
+    with small(PPO, env, noise_color=0.5, halve_std=halve_std) as agent:
+        for kind in kinds:
+            assert type(actor_critic.explore(agent.config, agent.env.spec, agent.state)) is kind
+            agent.learn(256, eval_every=0, progress=False)
 
 
 def test_invalid_noise_color_raises() -> None:
