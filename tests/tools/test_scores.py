@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,15 @@ def test_csv_has_one_row_per_run(tmp_path: Path) -> None:
     assert [row["seed"] for row in rows] == [run.name[-1] for run in runs]
     assert len(rows) > 1
     assert {row["settings"] for row in rows} == {"disc"}
+
+
+def test_options_that_a_run_left_open_are_listed_as_it_used_them(tmp_path: Path) -> None:
+    arms = [{"algo": "disc", "preset": "recommended", "noise_color": 0.0}]
+    (cell,) = studies.study(tmp_path, arms=arms).cells()
+    left_open = dataclasses.asdict(cell.config(cell.options, "recommended"))
+    listed = scores.settings({"algorithm": "disc", "env": "Hopper-v5", "config": left_open}).split()
+    assert "final_std=0.25" in listed
+    assert not any(x.startswith(("noise_color", "epsilon_b")) for x in listed)  # the paper's
 
 
 def test_run_without_evaluations_is_rejected(tmp_path: Path) -> None:
