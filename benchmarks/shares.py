@@ -35,7 +35,7 @@ def main() -> None:
     warm_up = {"warm_up": options.warm_up} if options.warm_up else {}
     for env, name, preset in itertools.product(options.env, options.algo, options.preset):
         task = {"env": env, "algorithm": name, "preset": preset, "steps": options.steps}
-        label = f"{env} | {name}" + (f", {preset}" if len(options.preset) > 1 else "")
+        label = f"{env} | {name}" + (f", {preset}" if preset != "paper" else "")
         results[label] = measure("shares", 1, **task, **warm_up)
     write(options.out, results=results)
     peak = results[PRODUCT]["gflops"]

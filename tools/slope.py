@@ -29,18 +29,19 @@ from disc.learning import normalize, snapshot
 from disc.study import spec
 from disc.study.spec import Cell, Experiment
 from disc.types import DiscError
-from tools.step_quality import check_algorithm, log_ratio, train
+from tools.step_quality import check_algorithm, config_of, log_ratio, train
 
 COLUMNS = ("task", "seed", "arm", "iteration", "slope", "j_is")
 
 
 def measure(cell: Cell, iterations: int) -> Iterator[dict[str, Any]]:
     """One row per update of a cell but the last."""
-    config, before = cell.config(cell.options, cell.arm.preset), None
-    for iteration, (_, state) in enumerate(train(cell, iterations), 1):
+    before = None
+    for iteration, (training, state) in enumerate(train(cell, iterations), 1):
         after = state.policy.parameters
         if before is not None:
             scale = normalize.scale(state.normalizer)
+            config = config_of(cell, training)
             found = slope(config, before, after, state.value.parameters, scale, state.replay)
             values = (cell.task, cell.seed, cell.arm.label, iteration, *map(float, found))
             yield dict(zip(COLUMNS, values, strict=True))

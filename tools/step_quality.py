@@ -80,11 +80,11 @@ def judge(training: Training, state: Any, count: int) -> Judge:
     config = replace(training.config, lam=LAM)
     env = Environments(training.maker, 1)
     env.reset(FRESH + state.seed, state.step)
-    explore = partial(training.algorithm.explore, config, env.spec)
+    act: Any = partial(training.algorithm.act, config, env.spec)  # independent noise
     fresh = replays.init(count, config.horizon, env.spec)
     for i in range(count):
         named = replace(state, seed=FRESH + state.seed, iteration=FRESH * state.iteration + i)
-        fresh = replays.push(fresh, collect(env, explore, named, config.horizon), i)
+        fresh = replays.push(fresh, collect(env, act, named, config.horizon), i)
     env.close()
     scale = normalize.scale(state.normalizer)
     shape = (count * config.horizon, -1)
@@ -137,6 +137,12 @@ def _descend(
     return jax.lax.scan(step, learner, minibatches)[0]
 
 
+def config_of(cell: Cell, training: Training) -> Any:
+    """A cell's config in the environment of a run."""
+    config = cell.config(cell.options, cell.arm.preset)
+    return config.for_actions(training.env.spec.action_size)
+
+
 def train(cell: Cell, iterations: int) -> Iterator[tuple[Training, Any]]:
     """Train a cell, without evaluations and files; yields the state before every update."""
     with Console(stderr=True).status(f"{cell.task}, {cell.arm.label}, seed {cell.seed}"):
@@ -151,7 +157,7 @@ def train(cell: Cell, iterations: int) -> Iterator[tuple[Training, Any]]:
             preset=cell.arm.preset,
             options=cell.options,
         )
-        config, env = cell.config(cell.options, cell.arm.preset), training.env
+        config, env = config_of(cell, training), training.env
         env.reset(training.seed, 0)
         for _ in range(iterations):
             explore = partial(algorithm.explore, config, env.spec)
@@ -165,12 +171,12 @@ def train(cell: Cell, iterations: int) -> Iterator[tuple[Training, Any]]:
 def measure(cells: list[Cell], at: list[int], count: int) -> Iterator[dict[str, Any]]:
     """Train the first cell, and measure the updates of all cells at some of its iterations."""
     algorithm: Any = ALGORITHMS[cells[0].arm.algorithm]
-    configs = [cell.config(cell.options, cell.arm.preset) for cell in cells]
     for iteration, (training, state) in enumerate(train(cells[0], max(at)), 1):
         if iteration not in at:
             continue
         judged = judge(training, state, count)
-        for cell, own in zip(cells, configs, strict=True):
+        for cell in cells:
+            own = config_of(cell, training)
             found = [_update(algorithm, own, state, judged, i) for i in range(DRAWS)]
             gain, j_is, batches = np.mean(found, axis=0)
             efficiency = np.mean([g / np.sqrt(2.0 * j) for g, j, _ in found])

@@ -144,6 +144,7 @@ def init(config: Config, spec: Spec, num_envs: int, seed: int) -> State:
 
 def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
     """One iteration of DISC; then α_IS adapts to the penalty."""
+    assert config.value_on_newest is not None, "for_actions fills it in"
     alpha, smooth = state.alpha_is, config.alpha_rule == "smooth"
     rate = clipping.damped_rate(alpha) if smooth else 1.0
     state, metrics = actor_critic.improve(
@@ -155,7 +156,7 @@ def update(config: Config, state: State, threads: int) -> tuple[State, Metrics]:
         coefficients=alpha,
         policy_rate=rate,
         most_old=config.most_old,
-        value_on_newest=bool(config.value_on_newest),
+        value_on_newest=config.value_on_newest,
     )
     if config.penalty == "none":
         return state, metrics

@@ -228,16 +228,16 @@ def improve(
         lambda: descend(policy_loss, state.policy, drawn_for_policy, rates, coefficients),
         lambda: descend(value_loss, state.value, drawn_for_value, learning_rate, ()),
     )
+    reduced = _reduce_std(config, policy, progressed, state.step)
     metrics = {
         **_summary(config, policy_measured, value_measured),
         **{name: float(x) for name, x in found.measured.items()},
-        **policy.parameters.describe(),
+        **reduced.parameters.describe(),
         "train/learning_rate": learning_rate,
         "time/reading": was_read - clock,
         "time/updating": time.perf_counter() - was_read,
     }
-    policy = _reduce_std(config, policy, progressed, state.step)
-    state = replace(state, policy=policy, value=value, iteration=state.iteration + 1)
+    state = replace(state, policy=reduced, value=value, iteration=state.iteration + 1)
     return state, metrics
 
 

@@ -253,8 +253,8 @@ class BatchConfig(GaussianConfig):
     learning_rate_floor: float = 1e-4
     """Minimum of the learning rate, which anneals linearly to 0 (paper, Table A.1)."""
     anneal_steps: int | None = None
-    """Environment steps over which the learning rate anneals; may be more than the run's steps.
-    The run's steps if None."""
+    """Environment steps over which the learning rate anneals, and over which σ falls with
+    `final_std`; may be more than the run's steps. The run's steps if None."""
     initial_std: float | None = None
     """Initial σ of each action dimension, as a fraction of half its range (ours). σ starts at 1 if
     the range is infinite or this is None (authors' code)."""
@@ -283,7 +283,7 @@ class BatchConfig(GaussianConfig):
         check.rate("learning_rate")
         check.at_least(0, "std_rate")
         check.above_zero("initial_std")
-        check.at_least(0, "final_std")
+        check.within(0, 1, "final_std")
         check.within(0, 2, "noise_color")
         check(
             "learning_rate_floor",
@@ -335,5 +335,7 @@ def make_config(
         if name not in known:
             raise DiscError(f"{algorithm.NAME} has no option {name}; it has {', '.join(known)}.")
     if preset == "paper":
+        left_open = [k for k in algorithm.Config.by_actions if options.get(k, 0) is None]
         options = {**algorithm.Config.paper, **options}
+        options |= {k: algorithm.Config.paper[k] for k in left_open}
     return algorithm.Config(**algorithm.Config.fit(options, num_envs))

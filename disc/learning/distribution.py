@@ -34,8 +34,8 @@ from disc.policy.policies import Categorical, Gaussian
 from disc.types import Floats, Metrics, Spec
 
 FEW_DIMENSIONS = 6
-"""With more action dimensions than this, σ starts at half (`halve_std`), and DISC reuses more
-batches."""
+"""With more action dimensions than this, σ starts at half (`halve_std`), and some recommended
+options of DISC differ."""
 HEAD_GAIN = 0.01  # so that the first policy hardly depends on the observation (authors' code)
 
 

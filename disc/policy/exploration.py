@@ -36,7 +36,7 @@ class Colored(Gaussian):
     """A Gaussian policy whose noise is correlated in time, with the power spectrum 1/f^β.
 
     Independent noise averages out over a few steps; low frequencies push a joint the same way for
-    longer (Hollenstein et al., 2024). Each action still has the distribution N(u(s), diag σ²).
+    longer (Hollenstein et al., 2024). Each value by itself is still standard normal.
     """
 
     color: float  # β

@@ -142,17 +142,31 @@ class Cell:
             "num_envs": (config["num_envs"], self.arm.num_envs),
             **{n: (plan.get(n, getattr(Cell, n, None)), getattr(self, n)) for n in PLANNED[1:]},
         }
-        then = self.config({}, OLD_PRESET)
+        then, filled = self.config({}, OLD_PRESET), self._left_open()
         for name, value in dataclasses.asdict(wanted).items():
-            if value is None and name in wanted.by_actions:
-                continue  # the run has filled it in
             found = config["config"].get(name, getattr(then, name))  # missing in older files
+            if name in wanted.by_actions:
+                found, value = (filled.get(name) if x is None else x for x in (found, value))
+                if value is None:
+                    continue  # the environment decides, and is not known here
             pairs[name] = (_as_list(found), _as_list(value))
         return [
             f"{name} is {found}, not {asked}"
             for name, (found, asked) in pairs.items()
             if found != asked
         ]
+
+    def _left_open(self) -> dict[str, Any]:
+        """What options that are None become in a run, if the size of the task's actions is known.
+
+        A new run records these values; older runs recorded None.
+        """
+        config, name = self.config({}, "recommended"), Maker(self.task).name
+        sizes = [task.action_size for task in TASKS.values() if task.id == name]
+        if not sizes:
+            return {}
+        config = config.for_actions(sizes[0])
+        return {option: getattr(config, option) for option in config.by_actions}
 
     def config(self, options: dict[str, Any], preset: str) -> Any:
         """The config of its algorithm with these options."""

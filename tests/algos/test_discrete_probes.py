@@ -51,6 +51,7 @@ def test_recommended_settings_learn_discrete_actions() -> None:
 
 def test_options_of_a_gaussian_do_not_affect_discrete_actions() -> None:
     options = {"initial_std": 0.1, "halve_std": True, "std_rate": 0.0, "clip_actions": True}
+    options |= {"final_std": 0.1, "noise_color": 0.5}
     agents = [
         AGENTS["ppo"](probes.Pick, **PPO, **more).learn(1024, eval_every=0, progress=False)
         for more in ({}, options)

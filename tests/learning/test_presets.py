@@ -41,6 +41,7 @@ def test_paper_preset_has_the_papers_values() -> None:
     assert (config.center, config.most_old, config.value_on_newest) == ("behaviour", None, False)
     assert (config.initial_std, config.final_std, config.noise_color) == (None, 0.0, 0.0)
     assert config.for_actions(3) == config.for_actions(17) == config
+    assert make_config(algorithm, dict.fromkeys(FEW), "paper") == config
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"disc"}))
@@ -186,7 +187,7 @@ def test_std_is_halved_once_if_no_episode_terminates(env: Any, std: float) -> No
 
 
 def test_std_falls_to_its_final_share_and_then_stays(tmp_path: Path) -> None:
-    options = {"initial_std": 0.5, "final_std": 0.25, "anneal_steps": 1024}
+    options = {"initial_std": 0.5, "final_std": 0.25, "anneal_steps": 1024, "noise_color": 0.5}
     with small(PPO, "Pendulum-v1", **options) as agent:  # torques within ±2
         for steps, wanted in ((256, 0.25**0.25), (256, 0.5), (512, 0.25), (256, 0.25)):
             agent.learn(steps, out=tmp_path / f"{wanted:.1f}{steps}", **QUIET)

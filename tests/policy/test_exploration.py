@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from disc import PPO, DiscError
+from disc import DISC, PPO, PPOAMBER, DiscError
 from disc.learning import actor_critic
 from disc.policy.exploration import Colored, colored
 from disc.policy.policies import Gaussian
+from disc.run.agent import Agent
 from disc.types import Floats
 from tests.support import environments as probes
 from tests.support.small import small
@@ -87,6 +89,30 @@ def test_noise_is_independent_while_no_episode_terminates(
         for kind in kinds:
             assert type(actor_critic.explore(agent.config, agent.env.spec, agent.state)) is kind
             agent.learn(256, eval_every=0, progress=False)
+
+
+def test_termination_in_any_stored_batch_counts() -> None:
+    with small(DISC, probes.One, noise_color=0.5, halve_std=True, replay_length=2) as agent:
+        agent.learn(512, eval_every=0, progress=False)
+        replay = agent.state.replay
+        ended = np.zeros(np.shape(replay.terminated), np.bool_)
+        for kind in (Gaussian, Colored):
+            state = replace(agent.state, replay=replay._replace(terminated=ended))
+            assert type(actor_critic.explore(agent.config, agent.env.spec, state)) is kind
+            ended = ended | (np.asarray(replay.age) == 1)[:, None]  # not in the newest batch
+
+
+@pytest.mark.parametrize("kind", [DISC, PPO, PPOAMBER])
+def test_noise_of_a_rollout_is_colored(kind: type[Agent]) -> None:
+    drawn = []
+    for color in (0.0, 0.5):
+        with small(kind, "Pendulum-v1", noise_color=color) as agent:
+            agent.learn(256, eval_every=0, progress=False)
+            replay = agent.state.replay
+            newest = int(np.argmax(np.asarray(replay.age) == 0))
+            action, mean = (np.asarray(x)[newest] for x in (replay.action, replay.mean))
+            drawn.append((action - mean) / np.exp(np.asarray(replay.log_std)[newest]))
+    np.testing.assert_allclose(drawn[1], colored(drawn[0], 0.5), atol=1e-5)
 
 
 def test_invalid_noise_color_raises() -> None:

@@ -130,11 +130,18 @@ def test_run_may_have_filled_in_options_that_the_sweep_left_open(
     arms = [{"algo": "disc", "preset": "recommended", "epsilon_b": 0.1}]
     (cell,) = study(tmp_path, arms=arms, steps=1000, **PLAN).cells()
     asked = dataclasses.asdict(cell.config(cell.options, "recommended"))
-    record(root, cell, 512, saved=512, config={**asked, "gamma": 0.995, "noise_color": 0.5})
-    assert sweep.status(root, cell).step == 512
-    record(root, cell, 512, saved=512, config={**asked, "epsilon_b": 0.2})
-    with pytest.raises(DiscError, match=r"epsilon_b is 0.2, not 0.1"):
-        sweep.status(root, cell)
+    filled = dataclasses.asdict(cell.config(cell.options, "recommended").for_actions(3))
+    for same in (filled, asked):  # older runs recorded None
+        record(root, cell, 512, saved=512, config=same)
+        assert sweep.status(root, cell).step == 512
+    for other, says in (
+        ({**filled, "epsilon_b": 0.2}, "epsilon_b is 0.2, not 0.1"),
+        ({**filled, "gamma": 0.99}, "gamma is 0.99, not 0.995"),
+        ({k: v for k, v in filled.items() if k != "final_std"}, "final_std is 0.0, not 0.25"),
+    ):
+        record(root, cell, 512, saved=512, config=other)
+        with pytest.raises(DiscError, match=says):
+            sweep.status(root, cell)
 
 
 def test_begun_run_keeps_its_own_evaluations(root: Path, cells: list[Cell]) -> None:

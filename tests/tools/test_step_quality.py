@@ -45,6 +45,7 @@ def test_every_arm_updates_the_same_states(
         {"label": "base", "algo": "disc", **PPO},
         {"label": "again", "algo": "disc", **PPO},
         {"label": "slow", "algo": "disc", **PPO, "learning_rate": 1e-4},
+        {"label": "recommended", "algo": "disc", "preset": "recommended", **PPO},
     ]
     study = write(tmp_path / "study.toml", tasks=["tests.support.studies:paced"], arms=arms)
     out = tmp_path / "quality.csv"
@@ -56,7 +57,7 @@ def test_every_arm_updates_the_same_states(
     assert [(row["iteration"], row["arm"]) for row in rows] == [
         (str(at), arm["label"]) for at in (1, 2) for arm in arms
     ]
-    for base, again, slow in (rows[:3], rows[3:]):
+    for base, again, slow, _ in (rows[:4], rows[4:]):
         assert {**again, "arm": "base"} == base
         assert 0.0 < float(slow["j_is"]) < 0.5 * float(base["j_is"])
     assert "| again | 2 | " in capsys.readouterr().out
