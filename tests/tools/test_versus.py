@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,11 @@ def test_ratio_is_of_means_and_its_interval_resamples_pairs() -> None:
     assert versus.ratio(np.array([3.0]), np.array([2.0])) == "1.50"
 
 
-def test_unfinished_runs_are_left_out() -> None:
-    """DISC's run on Humanoid was stopped before its last step."""
-    kept = PAPER.parent / "recommended" / "humanoid"
-    assert versus.done(kept / "ppo_seed0")
-    assert not versus.done(kept / "disc_recommended_seed0")
-    assert versus.row(kept, "disc_recommended", "ppo") is None
+def test_unfinished_runs_are_left_out(tmp_path: Path) -> None:
+    for name in ("disc_paper_seed0", "ppo_seed0"):
+        shutil.copytree(PAPER / "hopper" / name, tmp_path / name)
+    assert versus.row(tmp_path, "disc_paper", "ppo") is not None
+    record = tmp_path / "disc_paper_seed0" / "progress.csv"
+    record.write_text("".join(record.read_text().splitlines(keepends=True)[:-1]))
+    assert not versus.done(record.parent)
+    assert versus.row(tmp_path, "disc_paper", "ppo") is None
