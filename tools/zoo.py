@@ -85,8 +85,8 @@ def arms(sweep: Path) -> dict[tuple[str, str], list[Path]]:
 def page(path: Path, zoo: Path, seconds: float) -> None:
     """Write the table between the markers of a page, and an animation of each policy beside it."""
     pages.parts(path, "zoo")  # or raises, before anything is written
-    lines = ["| | name | environment | algorithm | steps | seed | return |"]
-    lines += ["|---|---|---|---|---:|---|---:|"]
+    lines = ["| | name | environment | algorithm | preset | steps | seed | return |"]
+    lines += ["|---|---|---|---|---|---:|---|---:|"]
     folder = path.with_suffix("")
     folder.mkdir(exist_ok=True)
     for file in sorted(zoo.glob("*.disc"), key=lambda file: file.stem):
@@ -101,6 +101,7 @@ def page(path: Path, zoo: Path, seconds: float) -> None:
             f"`zoo:{file.stem}`",
             info["env_name"],
             info["algorithm"],
+            info["preset"],
             f"{info['step']:,}",
             f"{info['seed']}{among}",
             f"{own['return']:,.0f} ± {own['return_std']:,.0f}",
