@@ -63,7 +63,8 @@ def draw(study: Study, out: Path) -> None:
         seeds = {len(group.finished) for group in groups if group.task == task}
         count = "–".join(str(x) for x in sorted({min(seeds), max(seeds)}))
         dress(axes, f"{_name(task)}, {count} seed{'s' if max(seeds) > 1 else ''}", "")
-    grid[0].set_ylabel("evaluated return (dashed: the paper's)")
+    dashed = " (dashed: the paper's)" if study.experiment.paper else ""
+    grid[0].set_ylabel(f"evaluated return{dashed}")
     save(figure, out)
 
 

@@ -94,7 +94,7 @@ def page(path: Path, zoo: Path, seconds: float) -> None:
         _animate(file, animation, seconds)
         info = policies.read(file).info
         own = info["zoo"]
-        seeds = list(own["last_ten_by_seed"])
+        seeds = sorted(own["last_ten_by_seed"], key=int)
         among = f" (of {', '.join(seeds)})" if len(seeds) > 1 else ""
         cells = (
             f"![{info['algorithm']} on {info['env_name']}]({folder.name}/{animation.name})",
