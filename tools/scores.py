@@ -17,17 +17,15 @@ from typing import Any
 import numpy as np
 
 from disc.algos import ALGORITHMS
-from disc.envs.tasks import TASKS
 from disc.learning.config import make_config
 from disc.report.plots import column
 from disc.run.agents import AGENTS
 from disc.run.config import read_config
 from disc.run.log import read_progress
 from disc.study import statistics
+from disc.study.spec import left_open
 from disc.study.statistics import Curve
 from disc.types import DiscError
-
-ACTIONS = {task.id: task.action_size for task in TASKS.values()}
 
 
 def curve(run: Path) -> Curve:
@@ -42,10 +40,8 @@ def settings(config: dict[str, Any]) -> str:
     """The algorithm and the options that differ from the paper's."""
     name = config["algorithm"]
     given = {**config["config"], "anneal_steps": None}
-    if (dimensions := ACTIONS.get(config["env"])) is not None:
-        # Older runs recorded None where the size of actions decides.
-        filled = make_config(ALGORITHMS[name], {}, "recommended").for_actions(dimensions)
-        given |= {k: getattr(filled, k) for k in filled.by_actions if given.get(k, 0) is None}
+    filled = left_open(name, config["env"])
+    given |= {k: v for k, v in filled.items() if given.get(k, 0) is None}
     default = dataclasses.asdict(make_config(ALGORITHMS[name], {}, "paper"))
     default = {**default, "widths": list(default["widths"]), "anneal_steps": None}
     default |= ALGORITHMS[name].Config.removed

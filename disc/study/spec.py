@@ -142,7 +142,8 @@ class Cell:
             "num_envs": (config["num_envs"], self.arm.num_envs),
             **{n: (plan.get(n, getattr(Cell, n, None)), getattr(self, n)) for n in PLANNED[1:]},
         }
-        then, filled = self.config({}, OLD_PRESET), self._left_open()
+        then = self.config({}, OLD_PRESET)
+        filled = left_open(self.arm.algorithm, Maker(self.task).name)
         for name, value in dataclasses.asdict(wanted).items():
             found = config["config"].get(name, getattr(then, name))  # missing in older files
             if name in wanted.by_actions:
@@ -155,18 +156,6 @@ class Cell:
             for name, (found, asked) in pairs.items()
             if found != asked
         ]
-
-    def _left_open(self) -> dict[str, Any]:
-        """What options that are None become in a run, if the size of the task's actions is known.
-
-        A new run records these values; older runs recorded None.
-        """
-        config, name = self.config({}, "recommended"), Maker(self.task).name
-        sizes = [task.action_size for task in TASKS.values() if task.id == name]
-        if not sizes:
-            return {}
-        config = config.for_actions(sizes[0])
-        return {option: getattr(config, option) for option in config.by_actions}
 
     def config(self, options: dict[str, Any], preset: str) -> Any:
         """The config of its algorithm with these options."""
@@ -275,6 +264,18 @@ class Experiment:
         fields = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
         named = {name: [x._asdict() for x in fields[name]] for name in ("arms", "figures")}
         return json.dumps({**fields, **named}, indent=1, ensure_ascii=False) + "\n"
+
+
+def left_open(algorithm: str, env: str) -> dict[str, Any]:
+    """What options that are None become in a run on one of the paper's tasks; empty on others.
+
+    A new run records these values; older runs recorded None.
+    """
+    sizes = [task.action_size for task in TASKS.values() if task.id == env]
+    if not sizes:
+        return {}
+    config = make_config(ALGORITHMS[algorithm], {}, "recommended").for_actions(sizes[0])
+    return {option: getattr(config, option) for option in config.by_actions}
 
 
 def _flag(name: str, value: Any, switch: bool = True) -> list[str]:
